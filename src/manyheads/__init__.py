@@ -1,0 +1,26 @@
+"""Many heads are better than one: clients with private data and different models teach each other.
+
+>>> from manyheads import Experiment, train
+>>> result = train(Experiment.load("my.toml"), folder="runs/mine")       # doctest: +SKIP
+>>> result.clients[0].model(images)                                       # doctest: +SKIP
+"""
+
+from manyheads.errors import ConfigurationError, DataError, ManyheadsError, RunError, TrainingError
+from manyheads.experiment import Experiment
+from manyheads.export import load_model
+from manyheads.training import Result, resume, train
+from manyheads.version import __version__
+
+__all__ = [
+    "ConfigurationError",
+    "DataError",
+    "Experiment",
+    "ManyheadsError",
+    "Result",
+    "RunError",
+    "TrainingError",
+    "__version__",
+    "load_model",
+    "resume",
+    "train",
+]

@@ -1,0 +1,258 @@
+"""The command line. Every mistake ends in one line on standard error and exit status 2."""
+
+import functools
+import shutil
+import sys
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import numpy as np
+import typer
+
+from manyheads.console import Screen
+from manyheads.ensemble import assemble, completed
+from manyheads.errors import ConfigurationError, ManyheadsError, RunError
+from manyheads.experiment import Experiment
+from manyheads.export import export as export_model
+from manyheads.report import plots, tables
+from manyheads.runs import read_experiment, read_summary
+from manyheads.training import Interrupted, Result, resume, train
+from manyheads.version import __version__
+
+MISTAKE, STOPPED = 2, 130
+DEMO_OUT = Path("runs/demo")
+Command = TypeVar("Command", bound=Callable[..., None])
+
+app = typer.Typer(
+    help="Many heads are better than one: clients with private data teach each other, without a server.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+ExperimentFile = Annotated[Path, typer.Argument(metavar="EXPERIMENT.toml", help="The experiment to run.")]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY.PATH=VALUE", help="Replace a key, e.g. training.steps=200."),
+]
+EngineName = Annotated[str, typer.Option(help="How windows are run: plain.")]
+DeviceName = Annotated[str, typer.Option(help="cpu or cuda.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Plain lines instead of a progress bar.")]
+
+
+def command(function: Command, name: str | None = None) -> Command:
+    """A command whose mistakes are one line, and whose interruption says how to go on."""
+
+    @functools.wraps(function)
+    def guarded(*args: Any, **kwargs: Any) -> None:
+        try:
+            function(*args, **kwargs)
+        except Interrupted as stopped:
+            print(f"\n{stopped}", file=sys.stderr)
+            raise typer.Exit(STOPPED) from None
+        except ManyheadsError as error:
+            print(f"error: {error}", file=sys.stderr)
+            raise typer.Exit(MISTAKE) from None
+        except KeyboardInterrupt:
+            print(
+                "\nleft at once; the last save is intact: manyheads resume RUN goes on from it",
+                file=sys.stderr,
+            )
+            raise typer.Exit(STOPPED) from None
+
+    app.command(name)(guarded)
+    return function
+
+
+def version(show: bool) -> None:
+    if show:
+        print(f"manyheads {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def common(
+    show_version: Annotated[bool, typer.Option("--version", callback=version, is_eager=True)] = False,
+) -> None:
+    pass
+
+
+@command
+def demo(
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    out: Annotated[
+        Path, typer.Option(help="Where its runs go; what an earlier demo left there is replaced.")
+    ] = DEMO_OUT,
+    quiet: Quiet = False,
+) -> None:
+    """Eight clients with three digits each: alone, teaching each other, and with all their data in one model."""
+    screen = Screen(quiet)
+    mhd = Experiment.from_toml(files("manyheads").joinpath("demo.toml").read_text(), "demo.toml").with_values(seed=seed)
+    separate = mhd.with_values(algorithm={"name": "separate"})
+    runs = {"separate": separate, "mhd": mhd, "supervised": separate.with_values(clients=1)}
+    for name in runs:
+        _remove_run(out / name)
+    summaries = {}
+    for name, experiment in runs.items():
+        with screen.watch(name) as watcher:
+            summaries[name] = train(experiment, out / name, observer=watcher).summary
+    for name in runs:
+        plots.plot_run(out / name)
+    plots.save(plots.compare_figure({name: out / name for name in runs}), out / "demo.png")
+    screen.show(tables.compare_table(summaries))
+    screen.say(_moral(summaries))
+    screen.say(f"Picture: {out / 'demo.png'}. Runs: {', '.join(str(out / name) for name in runs)}.")
+
+
+@command
+def run(
+    experiment: ExperimentFile,
+    settings: Settings = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds to run, from the experiment's on.")] = 1,
+    out: Annotated[Path | None, typer.Option(help="The run folder [default: runs/NAME].")] = None,
+    engine: EngineName = "plain",
+    device: DeviceName = "cpu",
+    quiet: Quiet = False,
+) -> None:
+    """Run an experiment."""
+    screen = Screen(quiet)
+    loaded = Experiment.load(experiment, settings or ())
+    folder = out or Path("runs") / experiment.stem
+    if seeds == 1:
+        with screen.watch(experiment.stem) as watcher:
+            result = train(loaded, folder, engine=engine, device=device, observer=watcher)
+        _show_result(screen, result, folder)
+        return
+    summaries = []
+    for seed in range(loaded.seed, loaded.seed + seeds):
+        seeded, place = loaded.with_values(seed=seed), folder / f"seed-{seed}"
+        summaries.append(_run_or_go_on(screen, seeded, place, engine, device))
+    screen.show(tables.seeds_table(summaries))
+    screen.say(f"Runs: {folder}/seed-*")
+
+
+@functools.partial(command, name="resume")
+def resume_run(folder: RunPath, engine: EngineName = "plain", device: DeviceName = "cpu", quiet: Quiet = False) -> None:
+    """Go on with a run that was stopped or killed; it ends as if it had never been."""
+    screen = Screen(quiet)
+    read_experiment(folder)
+    if (folder / "summary.json").exists():
+        screen.say(f"{folder}: this run has ended already.")
+        screen.show(tables.run_table(read_summary(folder)))
+        return
+    with screen.watch(folder.name) as watcher:
+        result = resume(folder, engine=engine, device=device, observer=watcher)
+    _show_result(screen, result, folder)
+
+
+@command
+def split(
+    experiment: ExperimentFile,
+    settings: Settings = None,
+    plot: Annotated[Path | None, typer.Option(help="Where the picture goes [default: NAME-split.png].")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Show who owns which samples, before anything is trained."""
+    screen = Screen(quiet)
+    ensemble = assemble(Experiment.load(experiment, settings or ()))
+    parts, dataset = ensemble.split, ensemble.dataset
+    counts = parts.label_counts(dataset.train_labels, dataset.classes).tolist()
+    screen.show(tables.split_table(counts, parts.primary_labels, dataset.class_names))
+    for clients, labels in tables.primary_clients(parts.primary_labels, dataset.classes):
+        screen.say(f"{labels} labels have {clients} primary clients")
+    used = np.unique(np.concatenate([parts.public, parts.validation, *parts.private]))
+    counted = {
+        "training": len(dataset.train_labels),
+        "public": len(parts.public),
+        "validation": len(parts.validation),
+        "private": sum(map(len, parts.private)),
+        "unused": len(dataset.train_labels) - len(used),
+        "test": len(dataset.test_labels),
+    }
+    screen.say("Samples: " + ", ".join(f"{name} {count}" for name, count in counted.items()))
+    picture = plot or Path(f"{experiment.stem}-split.png")
+    plots.save(plots.split_figure(counts, parts.primary_labels, dataset.class_names), picture)
+    screen.say(f"Picture: {picture}")
+
+
+@command
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Finished run folders.")],
+    plot: Annotated[Path | None, typer.Option(help="Also draw them into this PNG file.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Show runs side by side."""
+    screen = Screen(quiet)
+    named = {str(folder): read_summary(folder) for folder in runs}
+    screen.show(tables.compare_table(named))
+    if plot is not None:
+        plots.save(plots.compare_figure({str(folder): folder for folder in runs}), plot)
+        screen.say(f"Picture: {plot}")
+
+
+@command
+def export(
+    folder: RunPath,
+    client: Annotated[int, typer.Option(help="Whose model.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="The new folder [default: RUN/exports/client-N].")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write a client's model as files with a model card; `manyheads.load_model` reads them."""
+    place = out or folder / "exports" / f"client-{client}"
+    card = export_model(folder, client, place)
+    Screen(quiet).say(f"{place}: {card['name']}, {card['heads']} heads, {len(card['classes'])} classes; see README.md")
+
+
+def _show_result(screen: Screen, result: Result, folder: Path) -> None:
+    pictures = plots.plot_run(folder)
+    summary = result.summary
+    screen.show(tables.run_table(summary))
+    for text in tables.collapse_text(summary["collapsed"], summary["classes"]):
+        screen.say(f"warning: {text}")
+    screen.say(tables.deploy_text(summary))
+    screen.say(
+        f"{summary['steps']} steps in {summary['seconds']:.1f} s "
+        f"({summary['client_steps_per_second']:.0f} client-steps/s). Run: {folder}; pictures: {pictures[0].parent}"
+    )
+
+
+def _run_or_go_on(screen: Screen, experiment: Experiment, folder: Path, engine: str, device: str) -> dict[str, Any]:
+    """One seed of several: the same command again goes on where it was stopped."""
+    same = (folder / "experiment.toml").exists()
+    if same and read_experiment(folder).fingerprint() != completed(experiment).fingerprint():
+        raise RunError(f"{folder}: holds another experiment; give another folder with --out")
+    if same and (folder / "summary.json").exists():
+        return read_summary(folder)
+    with screen.watch(f"seed {experiment.seed}") as watcher:
+        go = functools.partial(resume, folder) if same else functools.partial(train, experiment, folder)
+        result = go(engine=engine, device=device, observer=watcher)
+    plots.plot_run(folder)
+    return result.summary
+
+
+def _remove_run(folder: Path) -> None:
+    if not folder.exists():
+        return
+    if not (folder / "experiment.toml").is_file() and any(folder.iterdir()):
+        raise ConfigurationError(f"--out: {folder} is not a run of the demo; it is left as it is, give another folder")
+    shutil.rmtree(folder)
+
+
+def _moral(summaries: dict[str, dict[str, Any]]) -> str:
+    """One sentence on what the demonstration shows."""
+    alone, together, pooled = (summaries[name] for name in ("separate", "mhd", "supervised"))
+    before, after = alone["shared_accuracy"][0], together["shared_accuracy"][-1]
+    own_before, own_after = alone["private_accuracy"][0], together["private_accuracy"][0]
+    return (
+        f"Left alone, a client tells {100 * before:.0f} % of all digits; taught by what the others' models say about "
+        f"unlabelled digits, its last head tells {100 * after:.0f} %, while its main head keeps to its own digits "
+        f"({100 * own_after:.0f} % against {100 * own_before:.0f} %); one model with everybody's private data reaches "
+        f"{100 * pooled['shared_accuracy'][0]:.0f} %."
+    )
+
+
+def main() -> None:
+    app()

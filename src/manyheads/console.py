@@ -1,0 +1,174 @@
+"""What a person sees while a run goes on: a progress bar on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from statistics import mean
+from types import TracebackType
+from typing import Self
+
+from rich.box import ASCII2, ROUNDED
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from manyheads.ensemble import Ensemble
+from manyheads.evaluate import mean_by_head
+from manyheads.report.tables import collapse_text
+from manyheads.runs import Event
+
+REFRESH_SECONDS = 0.2
+STOPPING = "Stopping at the next edge, then saving. Press Ctrl-C again to leave at once."
+
+
+class Screen:
+    """Where messages and tables go; decorated on a terminal, plain with --quiet or elsewhere."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.decorated = sys.stdout.isatty() and not quiet
+        width = None if self.decorated else 120
+        self.console = Console(width=width, no_color=not self.decorated, highlight=False, soft_wrap=True)
+
+    def say(self, text: str) -> None:
+        self.console.print(text, markup=False)
+
+    def show(self, table: Table) -> None:
+        table.box = ROUNDED if self.decorated else ASCII2
+        table.title_justify = "left"
+        self.console.print(table, soft_wrap=False)
+
+    def watch(self, title: str) -> "Watcher":
+        return Bar(self.console, title) if self.decorated else Lines(self, title)
+
+
+class Watcher:
+    """An observer of one run; the two kinds below differ in how they show it."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self._asked_to_stop = self._said_stopping = False
+        self._warned: set[tuple[int, int]] = set()
+        self._class_names: tuple[str, ...] = ()
+        self.step = self.steps = 0
+
+    def started(self, ensemble: Ensemble, step: int) -> None:
+        self.step, self.steps = step, ensemble.experiment.training.steps
+        self._class_names = ensemble.dataset.class_names
+        self.begin(ensemble, step)
+
+    def progressed(self, client_steps: int) -> None:
+        # Said here, not in the signal handler, where another print may be under way.
+        if self._asked_to_stop and not self._said_stopping:
+            self._said_stopping = True
+            self.line(STOPPING)
+        self.advance(client_steps)
+
+    def happened(self, event: Event) -> None:
+        self.step = event["step"]
+        if event["event"] == "losses":
+            self.losses({term: mean(values) for term, values in event["losses"].items()})
+        elif event["event"] == "evaluation" and event["part"] == "test":
+            self.evaluation(mean_by_head(event["private_accuracy"]), mean_by_head(event["shared_accuracy"]))
+            self._warn(event["collapsed"])
+
+    def stopping(self) -> None:
+        self._asked_to_stop = True
+
+    def _warn(self, collapsed: list[list[int]]) -> None:
+        """Name a collapsed head once, when it is first seen."""
+        new = [found for found in collapsed if (found[0], found[1]) not in self._warned]
+        self._warned |= {(client, head) for client, head, _ in new}
+        for text in collapse_text(new, self._class_names):
+            self.line(f"warning: step {self.step}: {text}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        pass
+
+    def line(self, text: str) -> None:
+        raise NotImplementedError
+
+    def begin(self, ensemble: Ensemble, step: int) -> None:
+        pass
+
+    def advance(self, client_steps: int) -> None:
+        pass
+
+    def losses(self, losses: dict[str, float]) -> None:
+        pass
+
+    def evaluation(self, private: list[float], shared: list[float]) -> None:
+        pass
+
+
+class Lines(Watcher):
+    """A plain line at each evaluation."""
+
+    def __init__(self, screen: Screen, title: str) -> None:
+        super().__init__(title)
+        self._screen = screen
+        self._losses: dict[str, float] = {}
+
+    def line(self, text: str) -> None:
+        self._screen.say(text)
+
+    def losses(self, losses: dict[str, float]) -> None:
+        self._losses = losses
+
+    def evaluation(self, private: list[float], shared: list[float]) -> None:
+        losses = ", ".join(f"{term} {value:.3f}" for term, value in self._losses.items())
+        heads = " ".join(f"{100 * value:.1f}" for value in shared)
+        self.line(
+            f"{self.title}: step {self.step}/{self.steps}: private {100 * private[0]:.1f} %, "
+            f"shared by head {heads} %; {losses}"
+        )
+
+
+class Bar(Watcher):
+    """A progress bar with the losses, the accuracies and the time that is left."""
+
+    def __init__(self, console: Console, title: str) -> None:
+        super().__init__(title)
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.percentage:3.0f} %"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[state]}"),
+            console=console,
+            refresh_per_second=4,
+            transient=True,
+        )
+        self._task: TaskID | None = None
+        self._pending, self._shown = 0, 0.0
+        self._losses = self._accuracy = ""
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._progress.stop()
+
+    def line(self, text: str) -> None:
+        self._progress.console.print(text, markup=False)
+
+    def begin(self, ensemble: Ensemble, step: int) -> None:
+        clients = len(ensemble.clients)
+        self._task = self._progress.add_task(self.title, total=self.steps * clients, completed=step * clients, state="")
+
+    def advance(self, client_steps: int) -> None:
+        self._pending += client_steps
+        now = time.perf_counter()
+        if self._task is not None and now - self._shown >= REFRESH_SECONDS:
+            self._progress.update(self._task, advance=self._pending, state=f"{self._losses} {self._accuracy}")
+            self._pending, self._shown = 0, now
+
+    def losses(self, losses: dict[str, float]) -> None:
+        self._losses = "loss " + " + ".join(f"{value:.2f}" for value in losses.values())
+
+    def evaluation(self, private: list[float], shared: list[float]) -> None:
+        self._accuracy = f"private {100 * private[0]:.0f} % shared {100 * shared[-1]:.0f} %"

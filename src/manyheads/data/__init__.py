@@ -1,0 +1,1 @@
+"""Arrays, sources, split, views and batches."""

@@ -1,0 +1,106 @@
+"""Which samples a client sees at which step, in which view: computed a window at a time, as arrays.
+
+A stream is an endless row of samples: epoch after epoch, each a fresh permutation that wraps around. The batch of
+step t is at positions t * batch_size ... (t + 1) * batch_size, so any window can be drawn without the ones before.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from manyheads.data.arrays import Images, Indices, Labels
+from manyheads.data.views import apply_views, draw_views, model_input
+from manyheads.seeds import generator
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A batch of (sample, view) rows with their pixels, ready for a model."""
+
+    samples: Tensor
+    view_numbers: Tensor
+    images: Tensor
+
+
+@dataclass(frozen=True)
+class WindowRows:
+    """The rows of every step of a window: S x B samples, view numbers and, where views differ, S x B x 3 views."""
+
+    samples_SB: Tensor
+    view_numbers_SB: Tensor
+    views_SB3: Tensor | None
+
+
+class Samples:
+    """A fixed set of samples on a device, some indices of shared arrays, and the stream through them."""
+
+    def __init__(
+        self,
+        images: Tensor,
+        indices: Indices,
+        *,
+        seed: int,
+        purpose: str,
+        client: int,
+        augment: str,
+        views_of: int,
+    ) -> None:
+        self.images = images  # all of the arrays; only `indices` are read
+        self.indices = indices
+        self._seed, self._purpose, self._client = seed, purpose, client
+        self._views_of = views_of  # whose views: the client's own, or EVERYONE's where peers must see the same pixels
+        self._augment = augment
+        self._epoch_cache: dict[int, tuple[Indices, NDArray[np.int64] | None]] = {}
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def window(self, start: int, stop: int, batch_size: int) -> WindowRows:
+        """The rows of steps start ... stop - 1."""
+        position = np.arange(start * batch_size, stop * batch_size)
+        epoch, place = np.divmod(position, len(self))
+        chosen = np.empty(len(position), dtype=np.int64)
+        views = None if self._augment == "none" else np.empty((len(position), 3), dtype=np.int64)
+        first, last = int(epoch[0]), int(epoch[-1])
+        for number in range(first, last + 1):
+            here = epoch == number
+            order, drawn = self._epoch(number)
+            chosen[here] = order[place[here]]
+            if views is not None and drawn is not None:
+                views[here] = drawn[chosen[here]]
+        self._epoch_cache = {n: value for n, value in self._epoch_cache.items() if n >= last}
+        shape = (stop - start, batch_size)
+        return WindowRows(
+            self._tensor(self.indices[chosen].reshape(shape)),
+            self._tensor(epoch.reshape(shape)),
+            None if views is None else self._tensor(views.reshape(*shape, 3)),
+        )
+
+    def rows(self, window: WindowRows, step: int, dtype: torch.dtype) -> Rows:
+        """The pixels of the window's step number `step`, counted from its start."""
+        samples = window.samples_SB[step]
+        images = self.images[samples]
+        if window.views_SB3 is not None:
+            images = apply_views(images, window.views_SB3[step])
+        return Rows(samples, window.view_numbers_SB[step], model_input(images, dtype))
+
+    def _epoch(self, number: int) -> tuple[Indices, NDArray[np.int64] | None]:
+        """The order of epoch `number` and view `number` of every sample: each epoch shows a new view."""
+        if number not in self._epoch_cache:
+            order = generator(self._seed, f"{self._purpose} order", self._client, number)
+            views = generator(self._seed, f"{self._purpose} views", self._views_of, number)
+            drawn = draw_views(self._augment, views, len(self))
+            self._epoch_cache[number] = (order.permutation(len(self)), drawn)
+        return self._epoch_cache[number]
+
+    def _tensor(self, array: NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(array).to(self.images.device)
+
+
+def on_device(images: Images, labels: Labels, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Pixels and labels as tensors on the device that trains."""
+    pixels = torch.from_numpy(np.ascontiguousarray(images))
+    return pixels.to(device), torch.from_numpy(labels).to(device)

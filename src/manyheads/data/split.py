@@ -1,0 +1,160 @@
+"""Who owns which sample: the paper's public and private parts, primary labels and skewness.
+
+Everything here is decided by label and position only; no pixel is read.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from manyheads.data.arrays import Indices, Labels
+from manyheads.errors import ConfigurationError
+from manyheads.experiment import DataConfig, PrimaryLabels
+from manyheads.seeds import generator
+
+
+@dataclass(frozen=True)
+class Split:
+    """Indices into the training samples; no sample is private to two clients."""
+
+    public: Indices
+    validation: Indices
+    private: tuple[Indices, ...]
+    primary_labels: tuple[tuple[int, ...], ...]
+
+    def label_counts(self, labels: Labels, classes: int) -> NDArray[np.int64]:
+        """Clients x classes: how many private samples of each label each client has."""
+        return np.stack([np.bincount(labels[own], minlength=classes) for own in self.private])
+
+
+def split(config: DataConfig, labels: Labels, classes: int, clients: int, seed: int) -> Split:
+    """Divide the training samples as `[data]` says."""
+    public, validation, private = _parts(config, len(labels), seed)
+    if config.partition == "skew":
+        primary = primary_labels(config.primary_labels, classes, clients, seed)
+        owner = _owners_by_skew(labels[private], primary, config.skew, classes, clients, seed)
+    else:
+        primary = tuple(() for _ in range(clients))
+        owner = _owners_by_dirichlet(labels[private], config.alpha, classes, clients, seed)
+    own = tuple(np.sort(private[owner == client]) for client in range(clients))
+    for client, indices in enumerate(own):
+        if len(indices) == 0:
+            raise ConfigurationError(_left_without_samples(config, client, len(private), clients))
+    return Split(np.sort(public), np.sort(validation), own, primary)
+
+
+def primary_labels(config: PrimaryLabels, classes: int, clients: int, seed: int) -> tuple[tuple[int, ...], ...]:
+    """For each client its primary labels (the paper's `random` and `even` assignments)."""
+    if config.assignment == "random":
+        size = config.per_client if config.per_client is not None else default_per_client(classes)
+        if size > classes:
+            raise ConfigurationError(
+                f"data.primary_labels.per_client = {size}: there are only {classes} labels; at most {classes}"
+            )
+        drawn = [
+            generator(seed, "primary labels", client).choice(classes, size=size, replace=False)
+            for client in range(clients)
+        ]
+        return tuple(tuple(sorted(labels.tolist())) for labels in drawn)
+    shares = config.clients_per_label or 2
+    if shares > clients:
+        raise ConfigurationError(
+            f"data.primary_labels.clients_per_label = {shares}: there are only {clients} clients; at most {clients}"
+        )
+    # Dealt like cards: `shares` copies of each shuffled label go to consecutive clients, so no client has too many.
+    shuffled = generator(seed, "primary labels").permutation(classes)
+    hands: list[list[int]] = [[] for _ in range(clients)]
+    for card, label in enumerate(np.repeat(shuffled, shares).tolist()):
+        hands[card % clients].append(label)
+    return tuple(tuple(sorted(hand)) for hand in hands)
+
+
+def default_per_client(classes: int) -> int:
+    """A quarter of the labels, as in the paper's 250 of 1000."""
+    return max(1, round(classes / 4))
+
+
+def assignment_probabilities(
+    primary: tuple[tuple[int, ...], ...], skew: float, classes: int, clients: int
+) -> NDArray[np.float64]:
+    """Classes x clients: the chance that a sample goes to a client, 1 + skew times higher where its label is primary.
+
+    In the limit skew = inf a label goes to its primary clients only; one that has none goes evenly to all.
+    """
+    is_primary = np.zeros((classes, clients))
+    for client, own in enumerate(primary):
+        is_primary[list(own), client] = 1.0
+    if math.isinf(skew):
+        weight = np.where(is_primary.any(axis=1, keepdims=True), is_primary, 1.0)
+    else:
+        weight = 1.0 + skew * is_primary
+    return np.asarray(weight / weight.sum(axis=1, keepdims=True))
+
+
+def _parts(config: DataConfig, samples: int, seed: int) -> tuple[Indices, Indices, Indices]:
+    """Public, validation and private samples.
+
+    One shuffled row of all samples: private samples are taken from its end and the public ones from its start, so
+    that the private part stays as it is while the public one grows.
+    """
+    order = generator(seed, "parts").permutation(samples)
+    assert config.private_fraction is not None  # filled in by DataConfig
+    private_size = round(config.private_fraction * samples)
+    validation_size = round(config.validation_fraction * samples)
+    first_private = samples - private_size
+    private = order[first_private:]
+    validation = order[first_private - validation_size : first_private]
+    if config.public == "all":
+        public = np.concatenate([order[: first_private - validation_size], private])
+    else:
+        # Rounding may claim one sample twice; the public part gives way.
+        public = order[: min(round(config.public_fraction * samples), first_private - validation_size)]
+    if private_size == 0:
+        raise ConfigurationError(
+            f"data.private_fraction = {config.private_fraction:g}: no private samples are left of {samples}; raise it"
+        )
+    if len(public) == 0 and config.public_fraction > 0:
+        raise ConfigurationError(
+            f"data.public_fraction = {config.public_fraction:g}: no public samples are left of {samples}; raise it"
+        )
+    if config.validation_fraction > 0 and validation_size == 0:
+        raise ConfigurationError(
+            f"data.validation_fraction = {config.validation_fraction:g}: no validation samples are left of "
+            f"{samples}; raise it or give 0"
+        )
+    return public, validation, private
+
+
+def _owners_by_skew(
+    labels: Labels, primary: tuple[tuple[int, ...], ...], skew: float, classes: int, clients: int, seed: int
+) -> Indices:
+    chances = assignment_probabilities(primary, skew, classes, clients)
+    edges = chances.cumsum(axis=1)[labels]
+    uniform = generator(seed, "owners").random(len(labels))
+    # Rounding may leave the last edge a hair below 1.
+    owner: Indices = np.minimum((uniform[:, None] >= edges).sum(axis=1), clients - 1).astype(np.int64)
+    return owner
+
+
+def _owners_by_dirichlet(labels: Labels, alpha: float, classes: int, clients: int, seed: int) -> Indices:
+    """Each label is divided in proportions drawn from Dirichlet(alpha), as in Hsu et al. 2019."""
+    rng = generator(seed, "owners")
+    owner = np.zeros(len(labels), dtype=np.int64)
+    for label in range(classes):
+        members = rng.permutation(np.flatnonzero(labels == label))
+        shares = rng.dirichlet(np.full(clients, alpha))
+        cuts = np.rint(shares.cumsum()[:-1] * len(members)).astype(np.int64)
+        for client, part in enumerate(np.split(members, cuts)):
+            owner[part] = client
+    return owner
+
+
+def _left_without_samples(config: DataConfig, client: int, samples: int, clients: int) -> str:
+    if config.partition == "dirichlet":
+        return f"data.alpha = {config.alpha:g}: client {client} is left without samples; raise it or change the seed"
+    return (
+        f"data.skew = {config.skew:g}: client {client} of {clients} is left without any of the {samples} private "
+        "samples; lower the skew, give it more primary labels, or take fewer clients"
+    )

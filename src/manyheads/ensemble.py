@@ -1,0 +1,152 @@
+"""From an experiment to clients that are ready to train: everything is loaded and checked here, nothing is written."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from manyheads.algorithms import make_algorithm, with_defaults
+from manyheads.algorithms.base import Algorithm
+from manyheads.client import Client
+from manyheads.data import sources
+from manyheads.data.arrays import Dataset
+from manyheads.data.batches import Samples, on_device
+from manyheads.data.split import Split, default_per_client, split
+from manyheads.errors import ConfigurationError
+from manyheads.evaluate import Part
+from manyheads.experiment import Experiment
+from manyheads.graph import CommunicationGraph
+from manyheads.models.client_model import ClientModel, initialise, make_model
+from manyheads.pool import Pool
+from manyheads.seeds import EVERYONE, generator
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Everything an experiment describes, checked and ready to train."""
+
+    experiment: Experiment
+    dataset: Dataset
+    split: Split
+    graph: CommunicationGraph
+    algorithm: Algorithm
+    clients: list[Client]
+    parts: list[Part]  # the validation part where there is one, then the test set
+
+
+def assemble(experiment: Experiment, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Ensemble:
+    """Load and check everything; raise before anything is written where something is wrong."""
+    where = _device_named(device)
+    dataset = sources.load(experiment.data)
+    experiment = complete(experiment, dataset.classes)
+    algorithm = make_algorithm(experiment.algorithm)
+    graph = CommunicationGraph(experiment.graph, experiment.clients, experiment.seed)
+    parts = split(experiment.data, dataset.train_labels, dataset.classes, experiment.clients, experiment.seed)
+    _check(experiment, algorithm, graph, parts)
+    images, labels = on_device(dataset.train_images, dataset.train_labels, where)
+    test_images, test_labels = on_device(dataset.test_images, dataset.test_labels, where)
+    judged_by = [Part("test", test_images, test_labels)]
+    if len(parts.validation):
+        validation = torch.from_numpy(parts.validation).to(where)
+        judged_by.insert(0, Part("validation", images[validation], labels[validation]))
+    counts = parts.label_counts(dataset.train_labels, dataset.classes)
+    heads = 1 + (experiment.model.auxiliary_heads if algorithm.distils else 0)
+
+    def architecture() -> ClientModel:
+        return make_model(experiment.model, channels=dataset.image_shape[2], heads=heads, classes=dataset.classes)
+
+    def samples(client: int, part: str) -> Samples:
+        indices = parts.public if part == "public" else parts.private[client]
+        return Samples(
+            images,
+            indices,
+            seed=experiment.seed,
+            purpose=part,
+            client=client,
+            augment=experiment.data.augment,
+            views_of=EVERYONE if part == "public" else client,
+        )
+
+    def client(index: int) -> Client:
+        model = architecture()
+        initialise(model, generator(experiment.seed, "weights", index))
+        return Client(
+            index=index,
+            name=f"client-{index}",
+            seed=experiment.seed,
+            training=experiment.training,
+            make_model=architecture,
+            model=model.to(device=where, dtype=dtype),
+            private=samples(index, "private"),
+            labels=labels,
+            public=samples(index, "public") if algorithm.distils else None,
+            primary_labels=parts.primary_labels[index],
+            label_distribution=counts[index] / counts[index].sum(),
+            pool=Pool(algorithm.pool_size),
+        )
+
+    clients = [client(index) for index in range(experiment.clients)]
+    return Ensemble(experiment, dataset, parts, graph, algorithm, clients, judged_by)
+
+
+def completed(experiment: Experiment) -> Experiment:
+    """The experiment as its run folder holds it, with every default written out."""
+    return complete(experiment, sources.load(experiment.data).classes)
+
+
+def complete(experiment: Experiment, classes: int) -> Experiment:
+    """The experiment with every default written out."""
+    values: dict[str, Any] = {"algorithm": with_defaults(experiment.algorithm).model_dump()}
+    primary = experiment.data.primary_labels
+    if primary.assignment == "random" and primary.per_client is None:
+        values["data"] = {"primary_labels": {"assignment": "random", "per_client": default_per_client(classes)}}
+    return experiment.with_values(**values)
+
+
+def _check(experiment: Experiment, algorithm: Algorithm, graph: CommunicationGraph, parts: Split) -> None:
+    """What only the whole experiment can tell."""
+    training, private = experiment.training, sum(len(own) for own in parts.private)
+    if training.batch_size > private:
+        raise ConfigurationError(
+            f"training.batch_size = {training.batch_size}: larger than all {private} private samples; at most {private}"
+        )
+    if training.warmup_steps > training.steps:
+        raise ConfigurationError(
+            f"training.warmup_steps = {training.warmup_steps}: longer than training.steps = {training.steps}"
+        )
+    if algorithm.needs_neighbours and experiment.clients == 1:
+        raise ConfigurationError(
+            f'clients = 1: algorithm.name = "{experiment.algorithm.name}" needs at least 2 clients; '
+            'for one model alone take algorithm.name = "separate"'
+        )
+    if algorithm.needs_neighbours and graph.lonely:
+        raise ConfigurationError(
+            f'graph.name = "{experiment.graph.name}": client {graph.lonely[0]} has nobody to learn from, which '
+            f'algorithm.name = "{experiment.algorithm.name}" needs; give it an edge or take "separate"'
+        )
+    if not algorithm.distils:
+        return
+    if experiment.model.auxiliary_heads < 1:
+        raise ConfigurationError(
+            f'model.auxiliary_heads = 0: algorithm.name = "{experiment.algorithm.name}" teaches auxiliary heads; '
+            "give at least 1"
+        )
+    if len(parts.public) == 0:
+        raise ConfigurationError("data.public_fraction = 0: the public set has no samples; raise it")
+    if training.public_batch_size > len(parts.public):
+        raise ConfigurationError(
+            f"training.public_batch_size = {training.public_batch_size}: larger than the {len(parts.public)} "
+            f"public samples; at most {len(parts.public)}, or raise data.public_fraction"
+        )
+
+
+def _device_named(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigurationError(f"--device {name}: unknown device; cpu or cuda") from None
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigurationError(f"--device {name}: unknown device; cpu or cuda")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigurationError(f"--device {name}: this machine has no CUDA device that PyTorch can use; take cpu")
+    return device

@@ -1,0 +1,28 @@
+"""What can go wrong, as a tree; every message is one line that says what to change.
+
+ManyheadsError
+├── ConfigurationError   a key of the experiment: what was given and what is allowed
+├── DataError            a data file that does not hold what it should
+├── RunError             a run folder or checkpoint that cannot be used
+└── TrainingError        a run that cannot go on (a loss that is not a number)
+"""
+
+
+class ManyheadsError(Exception):
+    """Base of every error that manyheads raises on purpose."""
+
+
+class ConfigurationError(ManyheadsError):
+    """A key of the experiment holds something that is not allowed."""
+
+
+class DataError(ManyheadsError):
+    """A data file does not hold what it should."""
+
+
+class RunError(ManyheadsError):
+    """A run folder or checkpoint cannot be used."""
+
+
+class TrainingError(ManyheadsError):
+    """Training cannot go on."""

@@ -1,0 +1,252 @@
+"""The typed configuration of an experiment, and its way from and to TOML.
+
+The sections mirror the file: `[data]`, `[model]`, `[algorithm]`, `[graph]`, `[training]`, `[evaluate]`.
+`[algorithm]` and `[graph]` are open here: the entry that `name` points at knows its own keys and checks them.
+"""
+
+import difflib
+import hashlib
+import json
+import math
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from manyheads.errors import ConfigurationError
+
+T = TypeVar("T")
+Positive = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+NonNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class OpenSection(BaseModel):
+    """A section whose other keys belong to the entry that `name` points at."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
+    name: str
+
+    def options(self) -> dict[str, Any]:
+        """Every key but the name."""
+        return dict(self.model_extra or {})
+
+
+class PrimaryLabels(Section):
+    """Which labels are primary for whom: `random` subsets of a fixed size, or `even` shares."""
+
+    assignment: Literal["random", "even"] = "random"
+    per_client: Positive | None = None  # random: labels per client; default a quarter of all, as in the paper
+    clients_per_label: Positive | None = None  # even: clients that have a label as primary; default 2
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.assignment == "even" and self.per_client is not None:
+            raise ValueError('per_client goes with assignment = "random"; with "even", give clients_per_label')
+        if self.assignment == "random" and self.clients_per_label is not None:
+            raise ValueError('clients_per_label goes with assignment = "even"; with "random", give per_client')
+        if self.assignment == "even" and self.clients_per_label is None:
+            object.__setattr__(self, "clients_per_label", 2)
+        return self
+
+
+class DataConfig(Section):
+    source: str = "digits"
+    path: str | None = None
+    public: Literal["fraction", "all"] = "fraction"
+    public_fraction: Fraction = 0.1
+    private_fraction: Fraction | None = None  # of all training samples; default: what the other parts leave
+    validation_fraction: Fraction = 0.0
+    partition: Literal["skew", "dirichlet"] = "skew"
+    skew: Annotated[float, Field(ge=0.0)] = 100.0
+    alpha: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 0.3
+    primary_labels: PrimaryLabels = PrimaryLabels()
+    augment: Literal["none", "crop-flip"] = "crop-flip"
+
+    @model_validator(mode="after")
+    def _fractions(self) -> Self:
+        taken = self.validation_fraction + (self.public_fraction if self.public == "fraction" else 0.0)
+        if self.private_fraction is None:
+            object.__setattr__(self, "private_fraction", round(max(0.0, 1.0 - taken), 12))
+        elif taken + self.private_fraction > 1.0 + 1e-9:
+            raise ValueError(
+                f"private_fraction = {self.private_fraction:g} together with the public and validation parts "
+                f"is more than all training samples; at most {1.0 - taken:g} is left"
+            )
+        return self
+
+    @field_validator("skew")
+    @classmethod
+    def _number(cls, skew: float) -> float:
+        if math.isnan(skew):
+            raise ValueError("must be a number of at least 0, or inf")
+        return skew
+
+
+class ModelConfig(Section):
+    backbone: str = "resnet18"
+    stem: Literal["small", "large"] = "small"
+    width: Positive = 64
+    auxiliary_heads: Count = 4
+
+
+class TrainingConfig(Section):
+    steps: Positive = 4_000
+    batch_size: Positive = 128
+    public_batch_size: Positive = 128
+    learning_rate: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 0.05
+    warmup_steps: Count = 200
+    schedule: Literal["cosine", "constant"] = "cosine"
+    momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.9
+    weight_decay: NonNegative = 5e-4
+    log_every: Positive = 50  # a window is at most this long: losses are recorded and a stop is heeded at its end
+    save_seconds: NonNegative = 60.0
+
+
+class EvaluateConfig(Section):
+    every: Positive = 1_000
+
+
+class Experiment(Section):
+    """All that decides the numbers of a run. `Experiment.load` reads one; `str(experiment)` is its TOML."""
+
+    seed: Annotated[int, Field(ge=0)] = 0
+    clients: Positive
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    algorithm: OpenSection = OpenSection(name="mhd")
+    graph: OpenSection = OpenSection(name="complete")
+    training: TrainingConfig = TrainingConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigurationError(explain(error, known=_known_keys(type(self)))) from None
+
+    @classmethod
+    def load(cls, path: str | Path, overrides: Iterable[str] = ()) -> "Experiment":
+        """Read a TOML file; each override is `key.path=value` with the value written as in TOML."""
+        return cls.from_toml(read_text(Path(path)), str(path), overrides)
+
+    @classmethod
+    def from_toml(cls, text: str, name: str = "experiment", overrides: Iterable[str] = ()) -> "Experiment":
+        try:
+            values = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigurationError(f"{name}: not valid TOML: {error}") from None
+        for override in overrides:
+            _override(values, override)
+        return cls(**values)
+
+    def with_values(self, **values: Any) -> "Experiment":
+        """The same experiment with some keys replaced; sections are given as dicts and merged key by key.
+
+        >>> Experiment(clients=8).with_values(seed=1, training={"steps": 100}).training.steps
+        100
+        """
+        merged = self.model_dump()
+        for key, value in values.items():
+            if isinstance(value, Mapping) and isinstance(merged.get(key), dict):
+                changed_name = "name" in value and value["name"] != merged[key].get("name")
+                merged[key] = dict(value) if changed_name else {**merged[key], **value}
+            else:
+                merged[key] = value
+        return Experiment(**_without_none(merged))
+
+    def __str__(self) -> str:
+        return tomli_w.dumps(_without_none(self.model_dump()))
+
+    def fingerprint(self) -> str:
+        """A hash of every key that decides numbers (how often to save does not)."""
+        values = self.model_dump(exclude={"training": {"save_seconds"}})
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def read_text(path: Path) -> str:
+    """The text of a configuration file, or one line that says why there is none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{path}: not a text file") from None
+
+
+def build(kind: type[T], values: Mapping[str, Any], section: str) -> T:
+    """Make a checked value of the dataclass `kind` from the keys of a section; errors name the key as the file does."""
+    known = {section: sorted(getattr(kind, "__dataclass_fields__", {}))}
+    try:
+        return kind(**values)
+    except ValidationError as error:
+        raise ConfigurationError(explain(error, known, section)) from None
+    except TypeError as error:  # a plain dataclass of somebody else's
+        raise ConfigurationError(f"{section}: {error}; known: {', '.join(known[section])}") from None
+
+
+def nearest(given: str, allowed: Iterable[str]) -> str:
+    """`did you mean ...?` or the list of what is allowed."""
+    allowed = sorted(allowed)
+    close = difflib.get_close_matches(given, allowed, n=1)
+    return f'did you mean "{close[0]}"?' if close else "known: " + ", ".join(allowed)
+
+
+def explain(error: ValidationError, known: Mapping[str, list[str]], section: str = "") -> str:
+    """One line for the first problem: the key, what was given, what is allowed."""
+    problems = error.errors(include_url=False)
+    first = problems[0]
+    path = [section] if section else []
+    path += [str(part) for part in first["loc"]]
+    key, more = ".".join(path), f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        return f"{key}: unknown key; {nearest(path[-1], known.get('.'.join(path[:-1]), []))}{more}"
+    if first["type"] in ("missing", "missing_argument"):
+        return f"{key}: missing; give a value{more}"
+    message = str(first.get("ctx", {}).get("error", first["msg"]))
+    message = message[:1].lower() + message[1:]
+    if isinstance(first["input"], Mapping | BaseModel) or type(first["input"]).__name__ == "ArgsKwargs":
+        return f"{key}: {message}{more}" if key else f"{message}{more}"
+    return f"{key} = {_shown(first['input'])}: {message}{more}"
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _known_keys(kind: type[BaseModel], prefix: str = "") -> dict[str, list[str]]:
+    """For each section, by its dotted path, the keys that it knows."""
+    keys = {prefix: sorted(kind.model_fields)}
+    for name, field in kind.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            keys |= _known_keys(field.annotation, f"{prefix}.{name}".strip("."))
+    return keys
+
+
+def _override(values: dict[str, Any], override: str) -> None:
+    path, equals, text = override.partition("=")
+    if not equals or not path.strip():
+        raise ConfigurationError(f"--set {override}: write it as key.path=value")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()  # a bare word is a string: --set graph.name=cycle
+    *sections, key = path.strip().split(".")
+    for section in sections:
+        values = values.setdefault(section, {})
+        if not isinstance(values, dict):
+            raise ConfigurationError(f"--set {override}: {section} is not a section")
+    values[key] = value
+
+
+def _without_none(values: dict[str, Any]) -> dict[str, Any]:
+    return {k: _without_none(v) if isinstance(v, dict) else v for k, v in values.items() if v is not None}

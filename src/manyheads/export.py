@@ -1,0 +1,172 @@
+"""A model of a run as a plain `torch.nn.Module`, and as files that can be handed on."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from manyheads.data.views import model_input
+from manyheads.errors import ConfigurationError, RunError
+from manyheads.experiment import ModelConfig
+from manyheads.models.client_model import ClientModel, make_model
+from manyheads.models.flat import FlatState
+from manyheads.runs import (
+    digest,
+    read_client_values,
+    read_experiment,
+    read_summary,
+    read_tensors,
+    write_whole,
+)
+
+TASKS = ("private", "shared")
+
+
+class Classifier(nn.Module):
+    """One head of a client's model: images in, logits out."""
+
+    def __init__(self, model: ClientModel, head: int, class_names: tuple[str, ...]) -> None:
+        super().__init__()
+        self.model = model
+        self.head = head
+        self.class_names = class_names
+
+    def forward(self, images: Tensor) -> Tensor:
+        """B x height x width x channels (uint8, 0 to 255) -> B x classes."""
+        dtype = next(self.model.parameters()).dtype
+        logits_BHC: Tensor = self.model(model_input(images, dtype))[0]
+        return logits_BHC[:, self.head]
+
+
+def load_model(path: str | Path, client: int = 0, head: int | None = None, task: str = "shared") -> Classifier:
+    """The model of a finished run, or of an exported folder, ready to classify.
+
+    Without `head`, the one that was chosen on validation data for `task`; without a validation part, the main head
+    for the private task and the last head for the shared one.
+    """
+    folder = Path(path)
+    if (folder / "model.json").is_file():
+        card = _read_card(folder)
+        model = _model(card)
+        tensors = read_tensors(folder / "model.safetensors", card["sha256"])
+        model.load_state_dict(tensors)
+    else:
+        card = describe(folder, client)
+        model = _model(card)
+        tensors, _ = read_client_values(folder, client)
+        state = FlatState(model, trainable=False)
+        integers = {name: tensors[f"integer {name}"] for name in state.integers}
+        state.load(tensors["values"], integers)
+    return Classifier(model.eval(), choose_head(card, head, task), tuple(card["classes"]))
+
+
+def describe(folder: Path, client: int) -> dict[str, Any]:
+    """Everything a user of one client's model has to know."""
+    experiment, summary = read_experiment(folder), read_summary(folder)
+    if not 0 <= client < len(summary["clients"]):
+        raise ConfigurationError(f"--client {client}: this run has clients 0 to {len(summary['clients']) - 1}")
+    own = summary["clients"][client]
+    return {
+        "name": own["name"],
+        "algorithm": summary["algorithm"],
+        "data": summary["data"],
+        "model": experiment.model.model_dump(),
+        "classes": summary["classes"],
+        "image_shape": summary["image_shape"],
+        "heads": len(own["shared_accuracy"]),
+        "samples": own["samples"],
+        "primary_labels": own["primary_labels"],
+        "private_accuracy": own["private_accuracy"],
+        "shared_accuracy": own["shared_accuracy"],
+        "deploy": own["deploy"],
+        "steps": summary["steps"],
+        "seed": summary["seed"],
+        "version": summary["version"],
+    }
+
+
+def choose_head(card: dict[str, Any], head: int | None, task: str) -> int:
+    if task not in TASKS:
+        raise ConfigurationError(f"--task {task}: unknown task; private or shared")
+    if head is None:
+        fallback = {"private": 0, "shared": card["heads"] - 1}
+        return int((card["deploy"] or fallback)[task])
+    if not 0 <= head < card["heads"]:
+        raise ConfigurationError(f"--head {head}: this model has heads 0 to {card['heads'] - 1}")
+    return head
+
+
+def export(folder: Path, client: int, out: Path) -> dict[str, Any]:
+    """Write model.safetensors, model.json and a model card (README.md) into a new folder."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise RunError(f"{out}: exists already; give another folder with --out")
+    card = describe(folder, client)
+    classifier = load_model(folder, client)
+    tensors = {name: tensor.contiguous() for name, tensor in classifier.model.state_dict().items()}
+    content = safetensors.torch.save(tensors)
+    out.mkdir(parents=True, exist_ok=True)
+    write_whole(out / "model.safetensors", content)
+    card["sha256"] = digest(content)
+    write_whole(out / "README.md", card_text(card).encode())
+    write_whole(out / "model.json", json.dumps(card, indent=1).encode())  # last: a folder with it is whole
+    return card
+
+
+def card_text(card: dict[str, Any]) -> str:
+    """The model card."""
+    height, width, channels = card["image_shape"]
+    names = card["classes"]
+    shown = ", ".join(names[:20]) + (f", ... ({len(names)} in all)" if len(names) > 20 else "")
+    primary = ", ".join(names[label] for label in card["primary_labels"]) or "none"
+    rows = "\n".join(
+        f"| {head} | {'main' if head == 0 else f'auxiliary {head}'} | {100 * private:.1f} % | {100 * shared:.1f} % |"
+        for head, (private, shared) in enumerate(zip(card["private_accuracy"], card["shared_accuracy"], strict=True))
+    )
+    if card["deploy"] is None:
+        advice = "The run had no validation part, so no head was chosen; the tables above are test accuracies."
+    else:
+        advice = (
+            f"For the owner's own task use head {card['deploy']['private']}, for all classes head "
+            f"{card['deploy']['shared']} (chosen on validation data, not on the test accuracies above)."
+        )
+    return f"""# {card["name"]}
+
+A {card["model"]["backbone"]} (width {card["model"]["width"]}) trained with {card["algorithm"]} on {card["data"]}:
+{card["steps"]} steps, seed {card["seed"]}, manyheads {card["version"]}.
+
+- Input: uint8 images of {height} x {width} x {channels} (height x width x channels), 0 to 255.
+- Classes: {shown}.
+- Private training samples: {card["samples"]}; primary labels: {primary}.
+
+| head | | private accuracy (test) | shared accuracy (test) |
+|---|---|---|---|
+{rows}
+
+{advice}
+
+```python
+from manyheads import load_model
+
+classify = load_model("PATH/OF/THIS/FOLDER", task="shared")  # or task="private", or head=0
+logits = classify(images)  # B x {height} x {width} x {channels} uint8 -> B x {len(names)}
+```
+"""
+
+
+def _model(card: dict[str, Any]) -> ClientModel:
+    config = ModelConfig(**card["model"])
+    model = make_model(config, channels=card["image_shape"][2], heads=card["heads"], classes=len(card["classes"]))
+    return model.to(torch.float32)
+
+
+def _read_card(folder: Path) -> dict[str, Any]:
+    try:
+        card: dict[str, Any] = json.loads((folder / "model.json").read_text())
+        if not {"model", "classes", "heads", "image_shape", "deploy", "sha256"} <= card.keys():
+            raise ValueError
+    except (OSError, ValueError, AttributeError):
+        raise RunError(f"{folder / 'model.json'}: not the description of an exported model") from None
+    return card

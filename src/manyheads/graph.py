@@ -1,0 +1,173 @@
+"""Communication graphs: who learns from whom, at every step.
+
+An edge [i, j] says: i learns from j. Knowledge therefore flows against the edge, from j to i.
+Each kind of graph is a frozen dataclass whose fields are the keys of `[graph]` beside `name`.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Protocol
+
+import networkx
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+from manyheads.errors import ConfigurationError
+from manyheads.experiment import OpenSection, build, nearest
+from manyheads.seeds import generator
+
+CHECKED = ConfigDict(strict=True, extra="forbid")
+Neighbours = tuple[tuple[int, ...], ...]  # for each client, those it learns from
+
+
+class GraphKind(Protocol):
+    def edges_of(self, clients: int, seed: int) -> Neighbours:
+        """For each client, those it learns from, in ascending order."""
+
+
+@dataclass(frozen=True, config=CHECKED)
+class Complete:
+    """Everyone learns from everyone else."""
+
+    def edges_of(self, clients: int, seed: int) -> Neighbours:
+        return tuple(tuple(j for j in range(clients) if j != i) for i in range(clients))
+
+
+@dataclass(frozen=True, config=CHECKED)
+class Cycle:
+    """Directed: i learns from i + 1 only, the last client from the first. Client i + h is h hops away."""
+
+    def edges_of(self, clients: int, seed: int) -> Neighbours:
+        return tuple(((i + 1) % clients,) if clients > 1 else () for i in range(clients))
+
+
+@dataclass(frozen=True, config=CHECKED)
+class Islands:
+    """Blocks of `size` consecutive clients; both ways inside a block, nothing between blocks."""
+
+    size: int = Field(default=2, ge=2)
+
+    def edges_of(self, clients: int, seed: int) -> Neighbours:
+        return tuple(
+            tuple(j for j in range(clients) if j != i and j // self.size == i // self.size) for i in range(clients)
+        )
+
+
+@dataclass(frozen=True, config=CHECKED)
+class Chain:
+    """Both ways along a line: i learns from i - 1 and from i + 1; the two ends have one neighbour."""
+
+    def edges_of(self, clients: int, seed: int) -> Neighbours:
+        return tuple(tuple(j for j in (i - 1, i + 1) if 0 <= j < clients) for i in range(clients))
+
+
+@dataclass(frozen=True, config=CHECKED)
+class Star:
+    """Both ways between client 0 and each other client; the others do not hear each other."""
+
+    def edges_of(self, clients: int, seed: int) -> Neighbours:
+        return tuple(tuple(range(1, clients)) if i == 0 else (0,) for i in range(clients))
+
+
+@dataclass(frozen=True, config=CHECKED)
+class RandomRegular:
+    """Both ways along the edges of a random graph in which each client has `degree` neighbours."""
+
+    degree: int = Field(default=3, ge=1)
+
+    def edges_of(self, clients: int, seed: int) -> Neighbours:
+        if self.degree >= clients or self.degree * clients % 2:
+            raise ConfigurationError(
+                f"graph.degree = {self.degree}: no such graph on {clients} clients; "
+                f"degree must be below {clients} and degree x clients even"
+            )
+        drawn = int(generator(seed, "graph").integers(2**31))
+        graph = networkx.random_regular_graph(self.degree, clients, seed=drawn)
+        return tuple(tuple(sorted(graph.neighbors(i))) for i in range(clients))
+
+
+@dataclass(frozen=True, config=CHECKED)
+class Edges:
+    """Explicit directed edges: [i, j] says that i learns from j."""
+
+    edges: list[list[int]]
+
+    def edges_of(self, clients: int, seed: int) -> Neighbours:
+        learns_from: list[set[int]] = [set() for _ in range(clients)]
+        for edge in self.edges:
+            if len(edge) != 2:
+                raise ConfigurationError(f"graph.edges: {edge} is not an edge; write [i, j] for: i learns from j")
+            for client in edge:
+                if not 0 <= client < clients:
+                    raise ConfigurationError(
+                        f"graph.edges: client {client} does not exist (clients = {clients}: 0 to {clients - 1})"
+                    )
+            if edge[0] == edge[1]:
+                raise ConfigurationError(f"graph.edges: {edge} connects a client with itself; leave it out")
+            learns_from[edge[0]].add(edge[1])
+        return tuple(tuple(sorted(neighbours)) for neighbours in learns_from)
+
+
+@dataclass(frozen=True, config=CHECKED)
+class Phases:
+    """A graph that changes with time: each phase is a `[graph]` of its own and lasts `steps`; the last one stays.
+
+    phases = [{ steps = 1000, name = "islands", size = 2 }, { name = "cycle" }]
+    """
+
+    phases: list[dict[str, Any]] = Field(min_length=1)
+
+
+GRAPHS: dict[str, type[GraphKind]] = {
+    "complete": Complete,
+    "cycle": Cycle,
+    "islands": Islands,
+    "chain": Chain,
+    "star": Star,
+    "random_regular": RandomRegular,
+    "edges": Edges,
+}
+
+
+class CommunicationGraph:
+    """Who learns from whom, at every step: a fixed graph, or one phase after another."""
+
+    def __init__(self, config: OpenSection, clients: int, seed: int) -> None:
+        self.clients = clients
+        self._starts, self._phases = [0], [()]  # type: tuple[list[int], list[Neighbours]]
+        if config.name == "phases":
+            self._starts, self._phases = _phases(build(Phases, config.options(), "graph"), clients, seed)
+        else:
+            self._phases = [_fixed(config.name, config.options(), clients, seed)]
+
+    def neighbours(self, client: int, step: int) -> tuple[int, ...]:
+        """Those that `client` learns from at `step`."""
+        current = max(k for k, start in enumerate(self._starts) if start <= step)
+        return self._phases[current][client]
+
+    @cached_property
+    def lonely(self) -> tuple[int, ...]:
+        """The clients that learn from nobody at any time."""
+        return tuple(i for i in range(self.clients) if not any(phase[i] for phase in self._phases))
+
+
+def _fixed(name: str, options: Mapping[str, Any], clients: int, seed: int) -> Neighbours:
+    if name not in GRAPHS:
+        raise ConfigurationError(f'graph.name = "{name}": unknown graph; {nearest(name, [*GRAPHS, "phases"])}')
+    return build(GRAPHS[name], options, "graph").edges_of(clients, seed)
+
+
+def _phases(config: Phases, clients: int, seed: int) -> tuple[list[int], list[Neighbours]]:
+    starts, graphs, start = [], [], 0
+    for number, phase in enumerate(config.phases):
+        options = dict(phase)
+        name, steps = options.pop("name", None), options.pop("steps", None)
+        last = number == len(config.phases) - 1
+        if not isinstance(name, str) or name == "phases":
+            raise ConfigurationError(f"graph.phases.{number}.name: missing; one of {', '.join(GRAPHS)}")
+        if not last and (not isinstance(steps, int) or steps < 1):
+            raise ConfigurationError(f"graph.phases.{number}.steps: each phase but the last lasts 1 or more steps")
+        starts.append(start)
+        graphs.append(_fixed(name, options, clients, seed))
+        start += 0 if last else int(steps)
+    return starts, graphs

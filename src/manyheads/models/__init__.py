@@ -1,0 +1,1 @@
+"""Backbones, the client's model, and its flat tensor."""

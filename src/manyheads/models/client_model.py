@@ -1,0 +1,58 @@
+"""A client's model: a backbone and one linear layer that holds the main head and all auxiliary heads."""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from manyheads.errors import ConfigurationError
+from manyheads.experiment import ModelConfig, nearest
+from manyheads.models.backbones import BACKBONES, Backbone
+
+
+class ClientModel(nn.Module):
+    """Backbone -> embedding -> heads; head 0 is the main head, head k the k-th auxiliary one."""
+
+    def __init__(self, backbone: Backbone, heads: int, classes: int) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.heads = nn.Linear(backbone.embedding_width, heads * classes)
+        self.shape_HC = (heads, classes)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (B x H x C) and embedding (B x E)."""
+        embedding_BE = self.backbone(images)
+        return self.heads(embedding_BE).unflatten(1, self.shape_HC), embedding_BE
+
+
+def make_model(config: ModelConfig, *, channels: int, heads: int, classes: int) -> ClientModel:
+    """The model that `[model]` describes, with its numbers still to be filled in by `initialise` or a checkpoint."""
+    if config.backbone not in BACKBONES:
+        raise ConfigurationError(
+            f'model.backbone = "{config.backbone}": unknown backbone; {nearest(config.backbone, BACKBONES)}'
+        )
+    # On the meta device the constructors draw nothing: their draws would come from the global generator.
+    with torch.device("meta"):
+        model = ClientModel(BACKBONES[config.backbone](channels, config.width, config.stem), heads, classes)
+    # channels_last: the order in which images are stored, and the faster one for convolutions.
+    return model.to_empty(device="cpu").to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
+@torch.no_grad()
+def initialise(model: nn.Module, rng: np.random.Generator) -> None:
+    """Fill in first weights from a named generator: He-normal convolutions, uniform linear layers (PyTorch's)."""
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            fan_out = module.out_channels * math.prod(module.kernel_size) // module.groups
+            draw = rng.standard_normal(tuple(module.weight.shape), dtype=np.float32)
+            module.weight.copy_(torch.from_numpy(draw * np.float32(math.sqrt(2.0 / fan_out))))
+        elif isinstance(module, nn.Linear):
+            bound = 1.0 / math.sqrt(module.in_features)
+            for parameter in (module.weight, module.bias):
+                draw = rng.random(tuple(parameter.shape), dtype=np.float32)
+                parameter.copy_(torch.from_numpy((2.0 * draw - 1.0) * np.float32(bound)))
+        elif isinstance(module, nn.BatchNorm2d):
+            nn.init.ones_(module.weight)
+            nn.init.zeros_(module.bias)
+            module.reset_running_stats()

@@ -1,0 +1,93 @@
+"""All numbers of a model in one flat tensor, of which the module's parameters are views.
+
+A snapshot is then one copy, averaging one mean, the optimizer one update, a checkpoint one array with its layout.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor, nn
+
+ALIGNMENT = 16  # elements: every view starts on a cache line
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where one parameter or buffer lies in the flat tensor."""
+
+    name: str
+    offset: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+class FlatState:
+    """The parameters, and beside them the floating-point buffers (BatchNorm statistics), of a module.
+
+    Memory order (channels_last) is kept. Tied parameters share one slot, because a module names them once.
+    Integer buffers cannot live among floats: they stay where they are and are listed in `integers`.
+    """
+
+    def __init__(self, module: nn.Module, *, trainable: bool = True) -> None:
+        parameters = list(module.named_parameters())
+        buffers = [(name, buffer) for name, buffer in module.named_buffers() if buffer.is_floating_point()]
+        self.integers = {name: b for name, b in module.named_buffers() if not b.is_floating_point()}
+        dtypes = {tensor.dtype for _, tensor in parameters + buffers}
+        if len(dtypes) != 1:
+            raise ValueError(f"a model must be of one floating-point type, not {sorted(map(str, dtypes))}")
+        parameter_slots, self.parameter_size = _slots(parameters, start=0)
+        buffer_slots, size = _slots(buffers, start=self.parameter_size)
+        self.layout = parameter_slots + buffer_slots
+        self.values = torch.zeros(size, dtype=dtypes.pop(), device=parameters[0][1].device)
+        for slot, (_, tensor) in zip(self.layout, parameters + buffers, strict=True):
+            home = _view(self.values, slot)
+            home.copy_(tensor.detach())
+            tensor.data = home
+        self.gradient = torch.zeros_like(self.parameters) if trainable else self.values.new_empty(0)
+        if trainable:
+            for slot, (_, parameter) in zip(parameter_slots, parameters, strict=True):
+                parameter.grad = _view(self.gradient, slot)
+
+    @property
+    def parameters(self) -> Tensor:
+        """The part of `values` that the optimizer changes."""
+        return self.values[: self.parameter_size]
+
+    def copy_integers(self) -> dict[str, Tensor]:
+        return {name: tensor.clone() for name, tensor in self.integers.items()}
+
+    @torch.no_grad()
+    def load(self, values: Tensor, integers: dict[str, Tensor]) -> None:
+        """Take over the numbers of a model of the same layout."""
+        self.values.copy_(values)
+        for name, tensor in self.integers.items():
+            tensor.copy_(integers[name])
+
+    def describe(self) -> list[dict[str, object]]:
+        """The layout as plain values, for a checkpoint."""
+        return [asdict(slot) for slot in self.layout]
+
+
+def _slots(named: Sequence[tuple[str, Tensor]], start: int) -> tuple[tuple[Slot, ...], int]:
+    """Aligned places for tensors from `start` on, and where the last one ends."""
+    slots = []
+    for name, tensor in named:
+        slots.append(Slot(name, start, tuple(tensor.shape), _dense_stride(tensor)))
+        start += -(-tensor.numel() // ALIGNMENT) * ALIGNMENT
+    return tuple(slots), start
+
+
+def _view(flat: Tensor, slot: Slot) -> Tensor:
+    return flat.as_strided(slot.shape, slot.stride, slot.offset)
+
+
+def _dense_stride(tensor: Tensor) -> tuple[int, ...]:
+    """The tensor's stride where it covers its memory without gaps (contiguous, channels_last), else contiguous."""
+    stride, span = tuple(tensor.stride()), 1
+    for step, size in sorted(zip(stride, tensor.shape, strict=True)):
+        if size > 1 and step != span:
+            return tuple(math.prod(tensor.shape[axis + 1 :]) for axis in range(tensor.dim()))
+        span *= size
+    return stride

@@ -1,0 +1,18 @@
+"""What a model says about a batch, and the letters that name the axes of tensors throughout manyheads.
+
+B samples        C classes        E embedding width     H heads, the main one first
+K auxiliary heads (H - 1)         J candidates          S steps of a window
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The answer of a model, own or foreign, to a batch: all that one client ever learns of another."""
+
+    probabilities_BHC: Tensor
+    embedding_BE: Tensor
+    confidence_BH: Tensor | None = None  # where the owner measures it; otherwise it follows from probabilities

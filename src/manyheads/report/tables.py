@@ -1,0 +1,161 @@
+"""Tables of accuracies, from summaries."""
+
+from collections.abc import Mapping, Sequence
+from statistics import mean, stdev
+from typing import Any
+
+from rich.table import Table
+
+Summary = Mapping[str, Any]
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def head_name(head: int) -> str:
+    return "main" if head == 0 else f"aux {head}"
+
+
+def run_table(summary: Summary) -> Table:
+    """Private and shared accuracy by head, for each client and on average."""
+    heads = range(len(summary["shared_accuracy"]))
+    table = Table(
+        title=f"Test accuracy in % ({summary['algorithm']}, {summary['steps']} steps, seed {summary['seed']})"
+    )
+    table.add_column("client")
+    table.add_column("samples", justify="right")
+    table.add_column("primary labels")
+    for task in ("private", "shared"):
+        for head in heads:
+            table.add_column(f"{task}\n{head_name(head)}", justify="right")
+    for client in summary["clients"]:
+        table.add_row(
+            client["name"],
+            str(client["samples"]),
+            labels_text(client["primary_labels"], summary["classes"]),
+            *map(percent, client["private_accuracy"]),
+            *map(percent, client["shared_accuracy"]),
+        )
+    table.add_section()
+    samples = sum(client["samples"] for client in summary["clients"])
+    table.add_row(
+        "mean", str(samples // len(summary["clients"])), "",
+        *map(percent, summary["private_accuracy"]), *map(percent, summary["shared_accuracy"]),
+    )  # fmt: skip
+    return table
+
+
+def labels_text(labels: Sequence[int], names: Sequence[str], most: int = 6) -> str:
+    shown = ", ".join(names[label] for label in labels[:most])
+    return shown + (f", ... ({len(labels)})" if len(labels) > most else "")
+
+
+def deploy_text(summary: Summary) -> str:
+    """Which head to use for what."""
+    deploy = summary["deploy"]
+    if deploy is None:
+        return "No head is recommended: data.validation_fraction is 0, and test data do not choose."
+    return (
+        f"Deploy head {deploy['private']} ({head_name(deploy['private'])}) for the private task, "
+        f"head {deploy['shared']} ({head_name(deploy['shared'])}) for the shared one (chosen on validation data)."
+    )
+
+
+def collapse_text(collapsed: Sequence[Sequence[int]], class_names: Sequence[str]) -> list[str]:
+    """A line for each head that says one class to nearly everything, with the clients it happened to."""
+    lines = []
+    for head in sorted({head for _, head, _ in collapsed}):
+        found = [(client, label) for client, at, label in collapsed if at == head]
+        clients = ", ".join(str(client) for client, _ in found)
+        labels = ", ".join(sorted({class_names[label] for _, label in found}))
+        advice = (
+            "fewer auxiliary heads, or same_level / self_target off, may help" if head else "lower the learning rate"
+        )
+        lines.append(f"head {head} ({head_name(head)}) of client {clients} has collapsed onto class {labels}; {advice}")
+    return lines
+
+
+def compare_table(runs: Mapping[str, Summary]) -> Table:
+    """Runs side by side: accuracies by head, samples, steps, bytes and seconds."""
+    heads = max(len(summary["shared_accuracy"]) for summary in runs.values())
+    table = Table(title="Test accuracy in %, mean over clients")
+    table.add_column("run")
+    table.add_column("clients", justify="right")
+    table.add_column("private\nmain", justify="right")
+    for head in range(heads):
+        table.add_column(f"shared\n{head_name(head)}", justify="right")
+    table.add_column("received\nper client", justify="right")
+    table.add_column("seconds", justify="right")
+    for name, summary in runs.items():
+        shared = [percent(value) for value in summary["shared_accuracy"]]
+        received = summary["bytes_received"]
+        table.add_row(
+            name,
+            str(len(summary["clients"])),
+            percent(summary["private_accuracy"][0]),
+            *shared,
+            *[""] * (heads - len(shared)),
+            bytes_text(sum(received) / len(received)),
+            f"{summary['seconds']:.1f}",
+        )
+    return table
+
+
+def bytes_text(count: float) -> str:
+    for unit in ("B", "KB", "MB", "GB"):
+        if count < 1000.0:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000.0
+    return f"{count:.1f} TB"
+
+
+def seeds_table(summaries: Sequence[Summary]) -> Table:
+    """Mean and spread (standard deviation) over seeds."""
+    heads = range(len(summaries[0]["shared_accuracy"]))
+    seeds = ", ".join(str(summary["seed"]) for summary in summaries)
+    table = Table(title=f"Test accuracy in %, mean over clients ({summaries[0]['algorithm']}, seeds {seeds})")
+    table.add_column("")
+    for task in ("private", "shared"):
+        for head in heads:
+            table.add_column(f"{task}\n{head_name(head)}", justify="right")
+    rows = [[*summary["private_accuracy"], *summary["shared_accuracy"]] for summary in summaries]
+    for summary, row in zip(summaries, rows, strict=True):
+        table.add_row(f"seed {summary['seed']}", *map(percent, row))
+    table.add_section()
+    columns = list(zip(*rows, strict=True))
+    table.add_row("mean", *[percent(mean(column)) for column in columns])
+    if len(rows) > 1:
+        table.add_row("spread", *[percent(stdev(column)) for column in columns])
+    return table
+
+
+def split_table(
+    label_counts: Sequence[Sequence[int]], primary_labels: Sequence[Sequence[int]], class_names: Sequence[str]
+) -> Table:
+    """Who owns what: private samples by label where they fit on a screen, otherwise their shape."""
+    table = Table(title="Private samples" + (" by label (* primary)" if len(class_names) <= 20 else ""))
+    table.add_column("client")
+    table.add_column("samples", justify="right")
+    if len(class_names) <= 20:
+        for name in class_names:
+            table.add_column(name, justify="right")
+    else:
+        table.add_column("labels", justify="right")
+        table.add_column("primary", justify="right")
+        table.add_column("samples of\nprimary labels", justify="right")
+    for client, (counts, primary) in enumerate(zip(label_counts, primary_labels, strict=True)):
+        if len(class_names) <= 20:
+            cells = [f"{count}{'*' if label in primary else ''}" for label, count in enumerate(counts)]
+        else:
+            own = sum(counts[label] for label in primary)
+            share = f"{own} ({100 * own / max(1, sum(counts)):.0f} %)" if primary else ""
+            cells = [str(sum(count > 0 for count in counts)), str(len(primary)), share]
+        table.add_row(f"client-{client}", str(sum(counts)), *cells)
+    return table
+
+
+def primary_clients(primary_labels: Sequence[Sequence[int]], classes: int) -> list[tuple[int, int]]:
+    """(number of primary clients, labels that have so many)."""
+    owners = [sum(label in own for own in primary_labels) for label in range(classes)]
+    return [(count, owners.count(count)) for count in sorted(set(owners))]

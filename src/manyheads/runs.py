@@ -1,0 +1,353 @@
+"""The run folder: events, checkpoints, summary.
+
+experiment.toml            complete, with defaults
+metrics.jsonl              a line per event
+summary.json               written when the run has ended
+checkpoints/manifest.json  the last save: step, checksums of its files, cut of metrics.jsonl
+checkpoints/state-*        one client's weights and momentum at that step
+checkpoints/snapshot-*     an entry of some pool; immutable, written once, shared by all pools that show it
+
+Every file appears under its final name at once and whole: it is written beside it, flushed and renamed. Metrics are
+appended line by line with one system call each; what a killed run wrote after its last save is cut off on resuming.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import safetensors
+import safetensors.torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+from torch import Tensor
+
+from manyheads.client import Client
+from manyheads.errors import ConfigurationError, RunError
+from manyheads.experiment import Experiment
+from manyheads.snapshot import Snapshot
+
+FORMAT = 1
+Event = dict[str, Any]
+
+
+class ClientRecord(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    state: str
+    pool: list[str]
+    bytes_received: int
+
+
+class Manifest(BaseModel):
+    """A checkpoint: what was saved, and the checksum of each of its files."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    format: int
+    experiment: str
+    data: str
+    step: int
+    seconds: float
+    metrics_bytes: int
+    metrics_sha256: str
+    clients: list[ClientRecord]
+    files: dict[str, str]
+
+    def seal(self) -> str:
+        """Its text, with a checksum of its own."""
+        body = self.model_dump()
+        return json.dumps({**body, "sha256": digest(_canonical(body))}, indent=1)
+
+    @classmethod
+    def unseal(cls, path: Path) -> "Manifest":
+        try:
+            body = json.loads(path.read_bytes())
+            checksum = body.pop("sha256")
+            manifest = cls.model_validate(body)
+        except (ValueError, KeyError, AttributeError, TypeError, ValidationError, OSError):
+            raise RunError(f"{path}: not a readable checkpoint; {START_AGAIN}") from None
+        if checksum != digest(_canonical(manifest.model_dump())):
+            raise RunError(f"{path}: was changed after it was written; {START_AGAIN}")
+        if any(Path(name).name != name for name in manifest.files):
+            raise RunError(f"{path}: names a file outside its own folder; {START_AGAIN}")
+        if manifest.format != FORMAT:
+            raise RunError(f"{path}: has format {manifest.format}; this version of manyheads reads format {FORMAT}")
+        return manifest
+
+
+START_AGAIN = "start the run again in another folder"
+
+
+class Record(Protocol):
+    """Where a run writes down what happens."""
+
+    def event(self, event: Event) -> None: ...
+
+    def save(self, step: int, seconds: float, clients: Sequence[Client]) -> None: ...
+
+    def finish(self, summary: Mapping[str, Any]) -> None: ...
+
+
+class InMemory:
+    """The record of a run without a folder: its events, and nothing to resume from."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def event(self, event: Event) -> None:
+        self.events.append(event)
+
+    def save(self, step: int, seconds: float, clients: Sequence[Client]) -> None:
+        pass
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        pass
+
+
+class RunFolder:
+    """A run on disk, held by one process at a time."""
+
+    def __init__(self, path: Path, experiment: Experiment, data_fingerprint: str) -> None:
+        self.path = path
+        self._experiment, self._data = experiment.fingerprint(), data_fingerprint
+        self._checkpoints = path / "checkpoints"
+        self._files: dict[str, str] = {}  # files of the last save and their checksums
+        self._metrics = os.open(path / "metrics.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            fcntl.flock(self._metrics, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._metrics)
+            raise RunError(f"{path}: another process is running this experiment; wait for it or stop it") from None
+        self._metrics_digest = hashlib.sha256()
+        self._metrics_bytes = 0
+
+    @classmethod
+    def create(cls, path: Path, experiment: Experiment, data_fingerprint: str) -> "RunFolder":
+        """A new run folder; one that holds anything already is refused."""
+        check_free(path)
+        (path / "checkpoints").mkdir(parents=True)
+        write_whole(path / "experiment.toml", str(experiment).encode())
+        return cls(path, experiment, data_fingerprint)
+
+    def close(self) -> None:
+        os.close(self._metrics)
+
+    def event(self, event: Event) -> None:
+        """Append a line to metrics.jsonl."""
+        line = json.dumps(event, allow_nan=False).encode() + b"\n"
+        os.write(self._metrics, line)
+        self._metrics_digest.update(line)
+        self._metrics_bytes += len(line)
+
+    def save(self, step: int, seconds: float, clients: Sequence[Client]) -> None:
+        """Write a checkpoint, then let go of the files of the one before."""
+        os.fsync(self._metrics)
+        written: dict[str, str] = {}
+        records = []
+        for client in clients:
+            pool = [self._keep(snapshot, written) for snapshot in client.pool.entries]
+            state = f"state-{step:08d}-client-{client.index:04d}.safetensors"
+            written[state] = self._write(state, client_tensors(client), {"layout": json.dumps(client.state.describe())})
+            records.append(ClientRecord(state=state, pool=pool, bytes_received=client.bytes_received))
+        manifest = Manifest(
+            format=FORMAT,
+            experiment=self._experiment,
+            data=self._data,
+            step=step,
+            seconds=seconds,
+            metrics_bytes=self._metrics_bytes,
+            metrics_sha256=self._metrics_digest.hexdigest(),
+            clients=records,
+            files=written,
+        )
+        write_whole(self._checkpoints / "manifest.json", manifest.seal().encode())
+        self._files = written
+        self._sweep()
+
+    def restore(self, clients: Sequence[Client]) -> tuple[int, float]:
+        """Put the clients back to the last save and cut metrics.jsonl to it; returns its step and seconds."""
+        path = self._checkpoints / "manifest.json"
+        if not path.exists():  # killed before the first save: from the beginning
+            self._cut_metrics(0)
+            self._sweep()
+            return 0, 0.0
+        manifest = Manifest.unseal(path)
+        if manifest.experiment != self._experiment:
+            raise RunError(
+                f"{path}: is a checkpoint of another experiment than {self.path / 'experiment.toml'}; "
+                "put the original file back, or start a new run"
+            )
+        if manifest.data != self._data:
+            raise RunError(f"{path}: the data have changed since this run was started; {START_AGAIN}")
+        if len(manifest.clients) != len(clients):
+            raise RunError(f"{path}: holds {len(manifest.clients)} clients instead of {len(clients)}")
+        self._check_metrics(manifest)
+        loaded = {name: self._read(name, checksum) for name, checksum in manifest.files.items()}
+        snapshots = {
+            name: clients[source].restored_snapshot(step, loaded[name])
+            for name in manifest.files
+            if name.startswith("snapshot-")
+            for source, step in [_parse_snapshot(name)]
+        }
+        for client, record in zip(clients, manifest.clients, strict=True):
+            restore_client(client, loaded[record.state], path)
+            client.pool.entries = [snapshots[name] for name in record.pool]
+            client.bytes_received = record.bytes_received
+        self._files = dict(manifest.files)
+        self._cut_metrics(manifest.metrics_bytes)
+        self._sweep()
+        return manifest.step, manifest.seconds
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        write_whole(self.path / "summary.json", json.dumps(summary, indent=1, allow_nan=False).encode())
+
+    def _keep(self, snapshot: Snapshot, written: dict[str, str]) -> str:
+        """The name of a snapshot's file, which is written unless an earlier save did."""
+        name = f"snapshot-{snapshot.step:08d}-client-{snapshot.client:04d}.safetensors"
+        if name not in written:
+            written[name] = self._files.get(name) or self._write(name, snapshot.tensors())
+        return name
+
+    def _write(self, name: str, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> str:
+        content = safetensors.torch.save({k: t.detach().cpu() for k, t in tensors.items()}, metadata)
+        write_whole(self._checkpoints / name, content)
+        return digest(content)
+
+    def _read(self, name: str, checksum: str) -> dict[str, Tensor]:
+        return read_tensors(self._checkpoints / name, checksum)
+
+    def _check_metrics(self, manifest: Manifest) -> None:
+        content = os.pread(self._metrics, manifest.metrics_bytes, 0)
+        if digest(content) != manifest.metrics_sha256:
+            raise RunError(f"{self.path / 'metrics.jsonl'}: is not what the checkpoint knows; {START_AGAIN}")
+
+    def _cut_metrics(self, size: int) -> None:
+        os.ftruncate(self._metrics, size)
+        content = os.pread(self._metrics, size, 0)
+        self._metrics_digest, self._metrics_bytes = hashlib.sha256(content), size
+
+    def _sweep(self) -> None:
+        """Remove what no save points at: older states, replaced snapshots, half-written files of a killed save."""
+        for path in self._checkpoints.iterdir():
+            if path.name != "manifest.json" and path.name not in self._files:
+                path.unlink()
+
+
+def check_free(path: Path) -> None:
+    """Refuse a folder that holds anything."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        hint = f"go on with it by: manyheads resume {path}; or" if (path / "experiment.toml").exists() else "please"
+        raise RunError(f"{path}: exists already; {hint} give another folder with --out")
+
+
+def read_experiment(folder: Path) -> Experiment:
+    """The experiment of a run folder."""
+    path = folder / "experiment.toml"
+    if not path.is_file():
+        raise RunError(f"{folder}: not a run folder (it has no experiment.toml)")
+    return Experiment.load(path)
+
+
+def read_events(folder: Path) -> list[Event]:
+    """The events of a run folder, finished or not."""
+    path = folder / "metrics.jsonl"
+    try:
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    except OSError:
+        raise RunError(f"{folder}: not a run folder (it has no metrics.jsonl)") from None
+    except ValueError:
+        raise RunError(f"{path}: holds a line that is not JSON") from None
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """The summary of a finished run."""
+    path = folder / "summary.json"
+    try:
+        summary = json.loads(path.read_text())
+    except OSError:
+        if (folder / "experiment.toml").is_file():
+            raise RunError(f"{folder}: this run has not ended; go on with: manyheads resume {folder}") from None
+        raise RunError(f"{folder}: not a run folder (it has no summary.json)") from None
+    except ValueError:
+        raise RunError(f"{path}: not valid JSON") from None
+    if not isinstance(summary, dict) or not {"shared_accuracy", "private_accuracy", "clients"} <= summary.keys():
+        raise RunError(f"{path}: not the summary of a run")
+    return summary
+
+
+def read_client_values(folder: Path, client: int) -> tuple[dict[str, Tensor], Manifest]:
+    """The saved tensors of one client at the last save."""
+    manifest = Manifest.unseal(folder / "checkpoints" / "manifest.json")
+    if not 0 <= client < len(manifest.clients):
+        raise ConfigurationError(f"--client {client}: this run has clients 0 to {len(manifest.clients) - 1}")
+    name = manifest.clients[client].state
+    return read_tensors(folder / "checkpoints" / name, manifest.files[name]), manifest
+
+
+def client_tensors(client: Client) -> dict[str, Tensor]:
+    """All of a client that changes while it trains, beside its pool."""
+    integers = {f"integer {name}": tensor for name, tensor in client.state.integers.items()}
+    return {"values": client.state.values, "momentum": client.momentum, **integers}
+
+
+def restore_client(client: Client, tensors: Mapping[str, Tensor], path: Path) -> None:
+    """The reverse of `client_tensors`."""
+    expected = client_tensors(client)
+    fits = tensors.keys() == expected.keys() and all(
+        tensors[name].shape == expected[name].shape and tensors[name].dtype == expected[name].dtype for name in expected
+    )
+    if not fits:
+        raise RunError(f"{path}: does not fit the model of {client.name}; {START_AGAIN}")
+    client.state.load(tensors["values"], {name: tensors[f"integer {name}"] for name in client.state.integers})
+    client.momentum.copy_(tensors["momentum"])
+
+
+def read_tensors(path: Path, checksum: str) -> dict[str, Tensor]:
+    """A safetensors file that is what it was when it was written."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read: {error.strerror}; {START_AGAIN}") from None
+    if digest(content) != checksum:
+        raise RunError(f"{path}: is damaged or was changed (its checksum differs); {START_AGAIN}")
+    try:
+        return dict(safetensors.torch.load(content))
+    except safetensors.SafetensorError as error:
+        raise RunError(f"{path}: not a safetensors file: {error}") from None
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that it is there whole or not at all, even if the machine stops in between."""
+    beside = path.with_name(f".{path.name}.partial")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _parse_snapshot(name: str) -> tuple[int, int]:
+    """Client and step of a snapshot's file."""
+    _, step, _, client = name.removesuffix(".safetensors").split("-")
+    return int(client), int(step)
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _canonical(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body, sort_keys=True).encode()

@@ -1,0 +1,264 @@
+"""The loop over windows: train, exchange, evaluate, record, save."""
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+import torch
+
+from manyheads.algorithms.base import Algorithm, Neighbours
+from manyheads.client import Client, learning_rate
+from manyheads.engine import ENGINES
+from manyheads.engine.base import Window, WindowLosses
+from manyheads.ensemble import Ensemble, assemble
+from manyheads.errors import ConfigurationError, ManyheadsError, TrainingError
+from manyheads.evaluate import Evaluation, evaluate
+from manyheads.experiment import Experiment, nearest
+from manyheads.graph import CommunicationGraph
+from manyheads.runs import Event, InMemory, Record, RunFolder, check_free, read_experiment
+from manyheads.snapshot import Snapshot
+from manyheads.summary import start_event, summarise
+from manyheads.version import __version__
+
+
+class Observer(Protocol):
+    """Somebody who watches a run: a progress bar, a log, a notebook."""
+
+    def started(self, ensemble: Ensemble, step: int) -> None: ...
+
+    def progressed(self, client_steps: int) -> None: ...
+
+    def happened(self, event: Event) -> None: ...
+
+    def stopping(self) -> None: ...
+
+
+class Silent:
+    """Watches and says nothing."""
+
+    def started(self, ensemble: Ensemble, step: int) -> None:
+        pass
+
+    def progressed(self, client_steps: int) -> None:
+        pass
+
+    def happened(self, event: Event) -> None:
+        pass
+
+    def stopping(self) -> None:
+        pass
+
+
+class Interrupted(ManyheadsError):
+    """The run was asked to stop; what it did is saved."""
+
+    def __init__(self, folder: Path | None, step: int) -> None:
+        self.folder, self.step = folder, step
+        super().__init__(f"stopped at step {step}" + (f"; go on with: manyheads resume {folder}" if folder else ""))
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run: its clients can be used at once."""
+
+    experiment: Experiment
+    clients: list[Client]
+    summary: dict[str, Any]
+    folder: Path | None
+
+
+def train(
+    experiment: Experiment,
+    folder: str | Path | None = None,
+    *,
+    engine: str = "plain",
+    device: str = "cpu",
+    observer: Observer | None = None,
+) -> Result:
+    """Run an experiment from the beginning; with a folder, record and save it there."""
+    path = None if folder is None else Path(folder)
+    if path is not None:
+        check_free(path)
+    ensemble = assemble(experiment, device)
+    run = _Run(ensemble, _engine_named(engine), observer or Silent(), path)
+    if path is None:
+        return run.go(InMemory())
+    with contextlib.closing(RunFolder.create(path, ensemble.experiment, ensemble.dataset.fingerprint())) as record:
+        return run.go(record)
+
+
+def resume(
+    folder: str | Path, *, engine: str = "plain", device: str = "cpu", observer: Observer | None = None
+) -> Result:
+    """Go on with a run that was stopped or killed; it ends as if it had never been."""
+    path = Path(folder)
+    ensemble = assemble(read_experiment(path), device)
+    run = _Run(ensemble, _engine_named(engine), observer or Silent(), path)
+    with contextlib.closing(RunFolder(path, ensemble.experiment, ensemble.dataset.fingerprint())) as record:
+        run.step, run.seconds_before = record.restore(ensemble.clients)
+        return run.go(record)
+
+
+def windows(start: int, steps: int, *intervals: int | None) -> Iterator[Window]:
+    """From `start` on, the stretches between edges; an edge lies at each multiple of an interval and at the end."""
+    while start < steps:
+        stop = min([steps, *(start - start % every + every for every in intervals if every)])
+        yield Window(start, stop)
+        start = stop
+
+
+def exchange(clients: Sequence[Client], graph: CommunicationGraph, algorithm: Algorithm, step: int) -> None:
+    """The only place where anything crosses between clients. All collect before any applies."""
+
+    @cache
+    def ask(client: int) -> Snapshot:
+        return clients[client].snapshot(step)  # once, however many pools take it
+
+    received = [
+        algorithm.collect(client, Neighbours(graph.neighbours(client.index, step), ask), step) for client in clients
+    ]
+    for client, snapshots in zip(clients, received, strict=True):
+        algorithm.apply(client, snapshots, step)
+
+
+@dataclass
+class _Run:
+    """One pass through the loop: what has to be remembered from window to window."""
+
+    ensemble: Ensemble
+    engine: str
+    observer: Observer
+    folder: Path | None
+    step: int = 0
+    seconds_before: float = 0.0
+    evaluations: dict[str, Evaluation] = field(default_factory=dict)
+
+    def go(self, record: Record) -> Result:
+        e = self.ensemble
+        self.began = time.perf_counter()
+        self.observer.started(e, self.step)
+        with _one_thread(), _stop_requests(self.observer) as stop:
+            if self.step == 0:
+                self._tell(record, start_event(e))
+                exchange(e.clients, e.graph, e.algorithm, step=0)
+            self._loop(record, stop)
+        for part in e.parts:  # a run resumed at its very end was judged before it was saved
+            if part.name not in self.evaluations:
+                self.evaluations[part.name] = evaluate(e.clients, part)
+        summary = summarise(e, self.evaluations, seconds=self._seconds(), engine=self.engine, version=__version__)
+        record.finish(summary)
+        return Result(e.experiment, e.clients, summary, self.folder)
+
+    def _loop(self, record: Record, stop: threading.Event) -> None:
+        e, training = self.ensemble, self.ensemble.experiment.training
+        every = e.experiment.evaluate.every
+        engine, saved = ENGINES[self.engine](), time.perf_counter()
+        for window in windows(self.step, training.steps, training.log_every, e.algorithm.exchange_every, every):
+            losses = engine.train(e.clients, e.algorithm, window, self.observer.progressed)
+            self._check_finite(losses, window)
+            self._tell(record, self._losses_event(losses, window))
+            self.step = window.stop
+            at_end = self.step == training.steps
+            if e.algorithm.exchange_every and self.step % e.algorithm.exchange_every == 0 and not at_end:
+                exchange(e.clients, e.graph, e.algorithm, self.step)
+            if self.step % every == 0 or at_end:
+                self._evaluate(record)
+            if at_end or stop.is_set() or time.perf_counter() - saved >= training.save_seconds:
+                record.save(self.step, self._seconds(), e.clients)
+                saved = time.perf_counter()
+            if stop.is_set() and not at_end:
+                raise Interrupted(self.folder, self.step)
+
+    def _evaluate(self, record: Record) -> None:
+        for part in self.ensemble.parts:
+            evaluation = evaluate(self.ensemble.clients, part)
+            self.evaluations[part.name] = evaluation
+            self._tell(
+                record,
+                {
+                    "event": "evaluation",
+                    "step": self.step,
+                    "part": part.name,
+                    "private_accuracy": evaluation.private_accuracy,
+                    "shared_accuracy": evaluation.shared_accuracy,
+                    "collapsed": [list(found) for found in evaluation.collapsed],
+                },
+            )
+
+    def _check_finite(self, losses: WindowLosses, window: Window) -> None:
+        if torch.isfinite(losses.values).all():
+            return
+        bad = (~torch.isfinite(losses.values)).nonzero()
+        client, step, term = min(bad.tolist(), key=lambda at: (at[1], at[0], at[2]))
+        value = losses.values[client, step, term].item()
+        raise TrainingError(
+            f"step {window.start + step}, {self.ensemble.clients[client].name}: the loss term "
+            f'"{losses.terms[term]}" is {value}; lower training.learning_rate or lengthen training.warmup_steps'
+        )
+
+    def _losses_event(self, losses: WindowLosses, window: Window) -> Event:
+        mean = losses.values.double().mean(1)
+        return {
+            "event": "losses",
+            "step": window.stop,
+            "learning_rate": learning_rate(self.ensemble.experiment.training, window.stop - 1),
+            "losses": {term: mean[:, number].tolist() for number, term in enumerate(losses.terms)},
+        }
+
+    def _tell(self, record: Record, event: Event) -> None:
+        event = {**event, "seconds": round(self._seconds(), 3)}
+        record.event(event)
+        self.observer.happened(event)
+
+    def _seconds(self) -> float:
+        return self.seconds_before + time.perf_counter() - self.began
+
+
+def _engine_named(name: str) -> str:
+    if name not in ENGINES:
+        raise ConfigurationError(f"--engine {name}: unknown engine; {nearest(name, ENGINES)}")
+    return name
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """One thread a client: small models are slower with more, and results are the same bits on any CPU engine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def _stop_requests(observer: Observer) -> Iterator[threading.Event]:
+    """The first Ctrl-C (or SIGTERM) asks the loop to stop at the next edge; the second leaves at once."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():  # only the main thread hears signals
+        yield stop
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def heard(number: int, frame: FrameType | None) -> None:
+        stop.set()
+        restore()
+        observer.stopping()
+
+    for number in before:
+        signal.signal(number, heard)
+    try:
+        yield stop
+    finally:
+        restore()
