@@ -90,7 +90,7 @@ def demo(
 ) -> None:
     """Eight clients with three digits each: alone, teaching each other, and with all their data in one model."""
     screen = Screen(quiet)
-    mhd = Experiment.from_toml(files("manyheads").joinpath("demo.toml").read_text(), "demo.toml").with_values(seed=seed)
+    mhd = demo_experiment().with_values(seed=seed)
     separate = mhd.with_values(algorithm={"name": "separate"})
     runs = {"separate": separate, "mhd": mhd, "supervised": separate.with_values(clients=1)}
     for name in runs:
@@ -204,6 +204,10 @@ def export(
     place = out or folder / "exports" / f"client-{client}"
     card = export_model(folder, client, place)
     Screen(quiet).say(f"{place}: {card['name']}, {card['heads']} heads, {len(card['classes'])} classes; see README.md")
+
+
+def demo_experiment() -> Experiment:
+    return Experiment.from_toml(files("manyheads").joinpath("demo.toml").read_text(), "demo.toml")
 
 
 def _show_result(screen: Screen, result: Result, folder: Path) -> None:

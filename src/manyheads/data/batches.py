@@ -60,23 +60,22 @@ class Samples:
 
     def window(self, start: int, stop: int, batch_size: int) -> WindowRows:
         """The rows of steps start ... stop - 1."""
-        position = np.arange(start * batch_size, stop * batch_size)
-        epoch, place = np.divmod(position, len(self))
-        chosen = np.empty(len(position), dtype=np.int64)
-        views = None if self._augment == "none" else np.empty((len(position), 3), dtype=np.int64)
-        first, last = int(epoch[0]), int(epoch[-1])
-        for number in range(first, last + 1):
-            here = epoch == number
+        first, last = start * batch_size, stop * batch_size  # positions in the stream
+        chosen, views, numbers = [], [], []
+        for number in range(first // len(self), (last - 1) // len(self) + 1):
             order, drawn = self._epoch(number)
-            chosen[here] = order[place[here]]
-            if views is not None and drawn is not None:
-                views[here] = drawn[chosen[here]]
-        self._epoch_cache = {n: value for n, value in self._epoch_cache.items() if n >= last}
+            begin = number * len(self)
+            here = order[max(0, first - begin) : last - begin]
+            chosen.append(here)
+            numbers.append(np.full(len(here), number))
+            if drawn is not None:
+                views.append(drawn[here])
+        self._epoch_cache = {number: self._epoch_cache[number]}
         shape = (stop - start, batch_size)
         return WindowRows(
-            self._tensor(self.indices[chosen].reshape(shape)),
-            self._tensor(epoch.reshape(shape)),
-            None if views is None else self._tensor(views.reshape(*shape, 3)),
+            self._tensor(self.indices[np.concatenate(chosen)].reshape(shape)),
+            self._tensor(np.concatenate(numbers).reshape(shape)),
+            self._tensor(np.concatenate(views).reshape(*shape, 3)) if views else None,
         )
 
     def rows(self, window: WindowRows, step: int, dtype: torch.dtype) -> Rows:

@@ -45,13 +45,13 @@ def npz(config: DataConfig) -> Dataset:
     path = Path(config.path)
     try:
         # allow_pickle stays off: an array of objects could run code when it is loaded.
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             arrays = {name: file[name] for name in (*NPZ_ARRAYS, "class_names") if name in file}
             present = list(file.files)
     except OSError as error:
         raise DataError(f'data.path = "{path}": cannot be read: {error.strerror or "not an .npz file"}') from None
-    except (ValueError, KeyError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        raise DataError(f'data.path = "{path}": not a readable .npz file: {error}') from None
+    except (ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
+        raise DataError(f'data.path = "{path}": not a readable .npz file: {_one_line(error)}') from None
     missing = [name for name in NPZ_ARRAYS if name not in arrays]
     if missing:
         raise DataError(
@@ -77,6 +77,10 @@ def load(config: DataConfig) -> Dataset:
     if config.source not in SOURCES:
         raise ConfigurationError(f'data.source = "{config.source}": unknown source; {nearest(config.source, SOURCES)}')
     return SOURCES[config.source](config)
+
+
+def _one_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
 
 
 def _part(path: Path, arrays: Mapping[str, NDArray[Any]], part: str) -> tuple[Images, Labels]:

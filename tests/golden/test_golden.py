@@ -1,0 +1,80 @@
+"""The first 50 losses of each algorithm on the CPU: a change that is not about numbers leaves them as they are.
+
+`python -m tests.golden.test_golden` writes them anew; such a change says so in docs/log.md.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from manyheads import Experiment
+from manyheads.algorithms import ALGORITHMS
+from manyheads.engine.plain import Plain
+from manyheads.ensemble import assemble
+from manyheads.training import exchange, windows
+from tests.conftest import TINY
+
+FOLDER = Path(__file__).parent
+STEPS = 50
+VARIANTS: dict[str, dict[str, Any]] = {
+    "mhd": {"name": "mhd", "pool_size": 3, "pool_every": 5, "ramp": {"hold": 0.1, "rise": 0.3}},
+    "mhd-variants": {
+        "name": "mhd",
+        "pool_size": 3,
+        "pool_every": 5,
+        "pool_start": "empty",
+        "targets_per_step": 2,
+        "confidence": "entropy",
+        "same_level": True,
+        "self_target": True,
+    },
+    "separate": {"name": "separate"},
+}
+
+
+def losses(variant: str) -> list[list[float]]:
+    """Steps x (client 0's terms, client 1's terms, ...)."""
+    experiment = Experiment(**TINY).with_values(
+        algorithm=VARIANTS[variant], training={"steps": STEPS}, data={"augment": "crop-flip"}
+    )
+    ensemble = assemble(experiment)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        exchange(ensemble.clients, ensemble.graph, ensemble.algorithm, step=0)
+        rows = []
+        for window in windows(0, STEPS, 10, ensemble.algorithm.exchange_every):
+            values = Plain().train(ensemble.clients, ensemble.algorithm, window, lambda _: None).values
+            rows += values.permute(1, 0, 2).flatten(1).tolist()
+            if ensemble.algorithm.exchange_every:
+                exchange(ensemble.clients, ensemble.graph, ensemble.algorithm, window.stop)
+    finally:
+        torch.set_num_threads(before)
+    return rows
+
+
+def made_with() -> dict[str, str]:
+    return {"torch": torch.__version__, "cpu": torch.backends.cpu.get_cpu_capability()}
+
+
+def test_every_algorithm_has_golden_losses() -> None:
+    assert {knobs["name"] for knobs in VARIANTS.values()} == set(ALGORITHMS)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_losses_are_golden(variant: str) -> None:
+    golden = json.loads((FOLDER / f"{variant}.json").read_text())
+    ours = losses(variant)
+    if golden["made_with"] == made_with():
+        assert ours == golden["losses"]
+    else:  # another torch or another processor: rounding grows from step to step
+        torch.testing.assert_close(torch.tensor(ours[:10]), torch.tensor(golden["losses"][:10]), rtol=1e-3, atol=1e-5)
+
+
+if __name__ == "__main__":
+    for name in VARIANTS:
+        content = {"made_with": made_with(), "losses": losses(name)}
+        (FOLDER / f"{name}.json").write_text(json.dumps(content) + "\n")

@@ -1,0 +1,197 @@
+"""The command line as a new user meets it."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from manyheads import Experiment, load_model
+from manyheads.cli import app
+from manyheads.report import tables
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+
+def call(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def refused(*arguments: str | Path) -> str:
+    """The one line that a mistake ends in; status 2, no traceback, nothing written."""
+    result = call(*arguments)
+    assert result.exit_code == 2, result.output
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, result.output
+    assert lines[0].startswith("error: ")
+    assert not Path("runs").exists()
+    return lines[0]
+
+
+def test_run_shows_a_table_and_leaves_pictures(tiny_file: Path) -> None:
+    result = call("run", tiny_file)
+    assert result.exit_code == 0, result.output
+    assert "tiny: step 20/20: private" in result.output
+    assert re.search(r"\| mean +\|", result.output)
+    assert "Deploy head" in result.output
+    assert "\x1b[" not in result.output
+    folder = Path("runs/tiny")
+    assert {p.name for p in (folder / "plots").iterdir()} == {"accuracy.png", "losses.png", "split.png"}
+    assert all(p.read_bytes().startswith(b"\x89PNG") for p in (folder / "plots").iterdir())
+    assert json.loads((folder / "summary.json").read_text())["steps"] == 20
+
+
+def test_set_out_and_seed(tiny_file: Path) -> None:
+    result = call("run", tiny_file, "--set", "training.steps=8", "--set", "evaluate.every=4", "--out", "a/b", "--quiet")
+    assert result.exit_code == 0, result.output
+    assert json.loads(Path("a/b/summary.json").read_text())["steps"] == 8
+
+
+def test_seeds_report_mean_and_spread_and_go_on(tiny_file: Path) -> None:
+    arguments = ("run", tiny_file, "--seeds", "2", "--out", "many")
+    first = call(*arguments)
+    assert first.exit_code == 0, first.output
+    assert "mean" in first.output
+    assert "spread" in first.output
+    summaries = [json.loads(Path(f"many/seed-{seed}/summary.json").read_text()) for seed in (0, 1)]
+    values = [summary["shared_accuracy"][-1] for summary in summaries]
+    assert tables.percent(sum(values) / 2) in first.output
+    Path("many/seed-1/summary.json").unlink()  # as if it had been killed just before its end
+    again = call(*arguments)
+    assert again.exit_code == 0, again.output
+    assert (
+        json.loads(Path("many/seed-1/summary.json").read_text())["shared_accuracy"] == summaries[1]["shared_accuracy"]
+    )
+    other = call(*arguments, "--set", "training.steps=8")
+    assert other.exit_code == 2
+    assert "holds another experiment" in other.stderr
+
+
+def test_resume_of_a_finished_run_says_so(tiny_file: Path) -> None:
+    call("run", tiny_file, "--out", "run")
+    result = call("resume", "run")
+    assert result.exit_code == 0
+    assert "has ended already" in result.output
+
+
+def test_compare_and_export(tiny_file: Path) -> None:
+    call("run", tiny_file, "--out", "one")
+    call("run", tiny_file, "--out", "two", "--set", "algorithm={name='separate'}")
+    result = call("compare", "one", "two", "--plot", "both.png")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"\| one +\| +3 \|", result.output)
+    assert Path("both.png").stat().st_size > 1_000
+    exported = call("export", "one", "--client", "1", "--out", "model")
+    assert exported.exit_code == 0, exported.output
+    card = Path("model/README.md").read_text()
+    summary = json.loads(Path("one/summary.json").read_text())["clients"][1]
+    assert tables.percent(summary["shared_accuracy"][0]) in card
+    assert f"for all classes head {summary['deploy']['shared']}" in card
+    images = np.zeros((2, 8, 8, 1), dtype=np.uint8)
+    import torch
+
+    for head in range(3):
+        from_run, from_export = load_model("one", 1, head=head), load_model("model", head=head)
+        assert torch.equal(from_run(torch.from_numpy(images)), from_export(torch.from_numpy(images)))
+    assert load_model("model", task="private").head == summary["deploy"]["private"]
+
+
+def test_split_prints_and_plots(tiny_file: Path) -> None:
+    result = call("split", tiny_file)
+    assert result.exit_code == 0, result.output
+    assert "Samples: training 1437, public 431, validation 144, private 862, unused 0, test 360" in result.output
+    assert Path("tiny-split.png").exists()
+    assert not Path("runs").exists()
+    many = call("split", tiny_file, "--set", "data.partition=dirichlet", "--plot", "d.png")
+    assert many.exit_code == 0, many.output
+
+
+def test_demo_replaces_its_runs(monkeypatch: pytest.MonkeyPatch, tiny: Experiment) -> None:
+    monkeypatch.setattr("manyheads.cli.demo_experiment", lambda: tiny)
+    for _ in range(2):
+        result = call("demo")
+        assert result.exit_code == 0, result.output
+    names = ("separate", "mhd", "supervised")
+    assert {p.name for p in Path("runs/demo").iterdir()} == {*names, "demo.png"}
+    assert all((Path("runs/demo") / name / "summary.json").exists() for name in names)
+    assert all(re.search(rf"\| {name} ", result.output) for name in names)
+    assert "Left alone, a client tells" in result.output
+    Path("other/mhd").mkdir(parents=True)
+    Path("other/mhd/thesis.txt").write_text("precious")
+    spared = call("demo", "--out", "other")
+    assert spared.exit_code == 2
+    assert Path("other/mhd/thesis.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["training.stepz=3"], 'training.stepz: unknown key; did you mean "steps"?'),
+        (["clients=1"], 'clients = 1: algorithm.name = "mhd" needs at least 2 clients'),
+        (["clients='x'"], 'clients = "x": input should be a valid integer'),
+        (["algorithm.nu_auxx=1.0"], 'algorithm.nu_auxx: unknown key; did you mean "nu_aux"?'),
+        (["algorithm.nu_aux=-1.0"], "algorithm.nu_aux = -1.0: input should be greater than or equal to 0"),
+        (["algorithm.nu_aux='3'"], 'algorithm.nu_aux = "3": input should be a valid number'),
+        (["algorithm.ramp={hold=2.0}"], "algorithm.ramp.hold = 2.0"),
+        (["algorithm.ramp={holt=0.2}"], "algorithm.ramp.holt: unknown key"),
+        (["algorithm.confidence=maximum"], 'algorithm.confidence = "maximum": unknown confidence'),
+        (["algorithm.select=some"], "algorithm.select"),
+        (["algorithm.targets_per_step=4"], "targets_per_step = 4: at most pool_size = 3"),
+        (["algorithm.select=all", "algorithm.self_target=true"], "self_target = true: has no meaning"),
+        (["algorithm.name=mdh"], 'algorithm.name = "mdh": unknown algorithm; did you mean "mhd"?'),
+        (["algorithm={name='nowhere.such:Thing'}"], "cannot be imported"),
+        (["graph={name='edges', edges=[[0,1],[1,9]]}"], "graph.edges: client 9 does not exist (clients = 3: 0 to 2)"),
+        (["graph={name='edges', edges=[[0,1],[1,0]]}"], "client 2 has nobody to learn from"),
+        (["clients=5", "graph={name='islands', size=2}"], "client 4 has nobody to learn from"),
+        (["data.primary_labels={per_client=11}"], "data.primary_labels.per_client = 11: there are only 10 labels"),
+        (["data.public_fraction=0.0"], "data.public_fraction = 0: the public set has no samples"),
+        (["data.source=npz", "data.path=none.npz"], 'data.path = "none.npz": cannot be read: No such file'),
+        (["data.source=folders"], 'data.source = "folders": unknown source'),
+        (["data.partition=dirichlet", "data.alpha=0.001", "clients=40"], "is left without samples"),
+        (["training.batch_size=900"], "training.batch_size = 900: larger than all 862 private samples"),
+        (["training.public_batch_size=500"], "training.public_batch_size = 500: larger than the 431 public samples"),
+        (["training.warmup_steps=50"], "training.warmup_steps = 50: longer than training.steps = 20"),
+        (["model.backbone=resnet"], 'model.backbone = "resnet": unknown backbone; did you mean'),
+        (["model.auxiliary_heads=0"], "model.auxiliary_heads = 0"),
+    ],
+)
+def test_every_wrong_configuration_ends_in_one_line(tiny_file: Path, settings: list[str], message: str) -> None:
+    flags = [flag for setting in settings for flag in ("--set", setting)]
+    assert message in refused("run", tiny_file, *flags)
+
+
+def test_wrong_files_folders_and_options(tiny_file: Path) -> None:
+    assert "cannot be read" in refused("run", "none.toml")
+    assert "unknown engine" in refused("run", tiny_file, "--engine", "warp")
+    assert "unknown device" in refused("run", tiny_file, "--device", "abacus")
+    assert "not a run folder" in refused("resume", ".")
+    assert "not a run folder" in refused("compare", ".")
+    assert "not a run folder" in refused("export", ".")
+    call("run", tiny_file, "--out", "run")
+    assert "exists already" in refused("run", tiny_file, "--out", "run")
+    assert "this run has clients 0 to 2" in refused("export", "run", "--client", "3")
+
+
+def test_not_a_number_stops_with_one_line(tiny_file: Path) -> None:
+    line = refused(
+        "run", tiny_file, "--set", "training.learning_rate=1e30", "--set", "training.warmup_steps=0", "--out", "x"
+    )
+    assert re.search(r'step \d+, client-\d: the loss term "\w+" is (nan|inf)', line)
+
+
+def test_as_a_process() -> None:
+    """The installed command itself: help, version, and the status of a mistake."""
+    command = [sys.executable, "-m", "manyheads"]
+    assert "demo" in subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
+    assert "manyheads 0." in subprocess.run([*command, "--version"], capture_output=True, text=True, check=True).stdout
+    mistake = subprocess.run([*command, "run", "none.toml"], capture_output=True, text=True, check=False)
+    assert (mistake.returncode, mistake.stdout) == (2, "")
+    assert mistake.stderr == "error: none.toml: cannot be read: No such file or directory\n"

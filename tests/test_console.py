@@ -1,0 +1,57 @@
+"""What a person sees while a run goes on."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from manyheads import Experiment, train
+from manyheads.console import STOPPING, Bar, Lines, Screen
+from manyheads.report.tables import collapse_text
+
+
+def test_the_bar_shows_losses_accuracy_and_time_left(tiny: Experiment) -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=140)
+    with Bar(console, "tiny") as bar:
+        train(tiny, observer=bar)
+        bar._shown = 0.0  # the next call draws
+        bar.progressed(1)
+        bar._progress.refresh()
+    assert "tiny" in out.getvalue()
+    assert "left" in out.getvalue()
+    assert "loss " in out.getvalue()
+    assert "private" in out.getvalue()
+
+
+def test_stopping_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Lines(Screen(quiet=True), "x")
+    lines.stopping()
+    assert capsys.readouterr().out == ""
+    lines.progressed(1)
+    lines.progressed(1)
+    assert capsys.readouterr().out == STOPPING + "\n"
+
+
+def test_a_collapsed_head_is_warned_of_once(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Lines(Screen(quiet=True), "x")
+    lines._class_names = ("cat", "dog")
+    event = {
+        "event": "evaluation",
+        "part": "test",
+        "step": 7,
+        "private_accuracy": [[0.5, 0.5]],
+        "shared_accuracy": [[0.5, 0.5]],
+        "collapsed": [[0, 1, 1]],
+    }
+    lines.happened(event)
+    lines.happened(event)
+    out = capsys.readouterr().out
+    assert out.count("warning") == 1
+    assert "warning: step 7: head 1 (aux 1) of client 0 has collapsed onto class dog" in out
+
+
+def test_collapses_are_grouped_by_head() -> None:
+    lines = collapse_text([[0, 3, 5], [1, 3, 5], [2, 0, 1]], [str(c) for c in range(10)])
+    assert len(lines) == 2
+    assert lines[1].startswith("head 3 (aux 3) of client 0, 1 has collapsed onto class 5")

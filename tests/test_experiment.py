@@ -1,0 +1,101 @@
+"""The configuration: from and to TOML, and one line for everything that is wrong."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from manyheads import ConfigurationError, Experiment
+from manyheads.ensemble import completed
+
+EXAMPLE = Path(__file__).parent.parent / "experiments" / "cifar100.toml"
+
+
+def test_it_survives_a_round_trip(tiny: Experiment) -> None:
+    again = Experiment.from_toml(str(tiny))
+    assert again == tiny
+    assert again.fingerprint() == tiny.fingerprint()
+
+
+def test_a_completed_experiment_holds_every_default_and_is_complete(tiny: Experiment) -> None:
+    short = Experiment(clients=4, model={"backbone": "cnn"})
+    whole = completed(short)
+    assert whole.algorithm.options()["ramp"] == {"hold": 0.1, "rise": 0.3}
+    assert whole.data.primary_labels.per_client == 2
+    assert whole.data.private_fraction == 0.9
+    assert completed(Experiment.from_toml(str(whole))) == whole
+
+
+def test_infinite_skew_survives(tiny: Experiment) -> None:
+    assert math.isinf(Experiment.from_toml(str(tiny.with_values(data={"skew": math.inf}))).data.skew)
+
+
+def test_what_does_not_decide_numbers_does_not_change_the_fingerprint(tiny: Experiment) -> None:
+    assert tiny.with_values(training={"save_seconds": 1.0}).fingerprint() == tiny.fingerprint()
+    assert tiny.with_values(training={"steps": 21}).fingerprint() != tiny.fingerprint()
+    assert tiny.with_values(algorithm={"nu_emb": 0.5}).fingerprint() != tiny.fingerprint()
+
+
+def test_overrides(tiny_file: Path) -> None:
+    made = Experiment.load(
+        tiny_file, ["training.steps=7", "graph.name=cycle", "algorithm.ramp={hold=0.2, rise=0.1}", "data.skew=inf"]
+    )
+    assert made.training.steps == 7
+    assert made.graph.name == "cycle"
+    assert made.algorithm.options()["ramp"] == {"hold": 0.2, "rise": 0.1}
+    assert math.isinf(made.data.skew)
+
+
+def test_another_algorithm_starts_from_its_own_defaults(tiny: Experiment) -> None:
+    assert tiny.with_values(algorithm={"name": "separate"}).algorithm.options() == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("clients = 3\nclient = 4", 'client: unknown key; did you mean "clients"?'),
+        ("clients = 3\n[training]\nstep = 4", 'training.step: unknown key; did you mean "steps"?'),
+        ("clients = 3\n[data.primary_labels]\nper_clients = 4", 'did you mean "per_client"?'),
+        ("seed = 1", "clients: missing; give a value"),
+        ("clients = 0", "clients = 0: input should be greater than 0"),
+        ('clients = "eight"', 'clients = "eight": input should be a valid integer'),
+        ("clients = 2.5", "clients = 2.5: input should be a valid integer"),
+        ("clients = true", "clients = true: input should be a valid integer"),
+        ("clients = 3\nseed = -1", "seed = -1: input should be greater than or equal to 0"),
+        ("clients = 3\n[data]\nskew = -1.0", "data.skew = -1.0: input should be greater than or equal to 0"),
+        ("clients = 3\n[data]\nskew = nan", "data.skew = NaN"),
+        ("clients = 3\n[data]\npublic_fraction = 1.5", "data.public_fraction = 1.5: input should be less than"),
+        ("clients = 3\n[data]\nprivate_fraction = 0.95", "at most 0.9 is left"),
+        ('clients = 3\n[data]\npartition = "random"', "data.partition = \"random\": input should be 'skew' or"),
+        ('clients = 3\n[model]\nstem = "huge"', "model.stem = \"huge\": input should be 'small' or 'large'"),
+        ("clients = 3\n[training]\nmomentum = 1.0", "training.momentum = 1.0"),
+        ("clients = 3\n[training]\nlearning_rate = nan", "training.learning_rate = NaN"),
+        ("clients = 3\ntraining = 4", "training = 4"),
+        ("clients = 3\n[graph]\nsize = 2", "graph.name: missing"),
+        ("clients = 3\n[data.primary_labels]\nclients_per_label = 2", "clients_per_label goes with"),
+        ("clients = = 3", "experiment: not valid TOML: Invalid value (at line 1, column 11)"),
+    ],
+)
+def test_wrong_keys_are_named(text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        Experiment.from_toml(text)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("override", ["training.steps", "=3", "clients.x=3"])
+def test_wrong_overrides(tiny_file: Path, override: str) -> None:
+    with pytest.raises(ConfigurationError, match="--set"):
+        Experiment.load(tiny_file, [override])
+
+
+def test_no_file_no_text(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
+        Experiment.load(tmp_path / "none.toml")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigurationError, match="not a text file"):
+        Experiment.load(tmp_path / "binary.toml")
+
+
+def test_the_example_of_the_paper_s_setting_loads() -> None:
+    assert Experiment.load(EXAMPLE).clients == 8
