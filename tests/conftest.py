@@ -1,6 +1,7 @@
 """Small experiments that every test may start from."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +48,7 @@ def tiny_file(tiny: Experiment, tmp_path: Path) -> Path:
 def small_npz(tmp_path: Path) -> Path:
     """Colour images of 12 x 10 pixels, five classes told apart by brightness."""
     rng = np.random.default_rng(0)
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for part, samples in (("train", 200), ("test", 50)):
         labels = np.arange(samples) % 5
         noise = rng.integers(0, 40, size=(samples, 12, 10, 3))

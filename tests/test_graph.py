@@ -1,5 +1,7 @@
 """Who learns from whom."""
 
+from typing import Any
+
 import networkx
 import pytest
 
@@ -10,8 +12,8 @@ from manyheads.graph import GRAPHS, CommunicationGraph
 OPTIONS: dict[str, dict[str, object]] = {"edges": {"edges": [[i, (i + 2) % 8] for i in range(8)]}}
 
 
-def graph(name: str, clients: int = 8, seed: int = 0, **options: object) -> CommunicationGraph:
-    return CommunicationGraph(OpenSection(name=name, **options), clients, seed)  # type: ignore[arg-type]
+def graph(name: str, clients: int = 8, seed: int = 0, **options: Any) -> CommunicationGraph:
+    return CommunicationGraph(OpenSection(name=name, **options), clients, seed)
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -38,7 +40,7 @@ def test_every_graph_names_existing_others_in_order(name: str) -> None:
         ("edges", {"edges": [[0, 3], [0, 1], [0, 3], [2, 0]]}, [(1, 3), (), (0,), ()]),
     ],
 )
-def test_direction(name: str, options: dict[str, object], expected: list[tuple[int, ...]]) -> None:
+def test_direction(name: str, options: dict[str, Any], expected: list[tuple[int, ...]]) -> None:
     made = graph(name, clients=4, **options)
     assert [made.neighbours(client, 0) for client in range(4)] == expected
 
@@ -97,7 +99,7 @@ def test_the_lonely_are_named() -> None:
         ("phases", {"phases": [{"steps": 5}]}, "graph.phases.0.name"),
     ],
 )  # fmt: skip
-def test_bad_graphs_say_what_to_change(name: str, options: dict[str, object], message: str) -> None:
+def test_bad_graphs_say_what_to_change(name: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError) as error:
         graph(name, **options)
     assert message in str(error.value)

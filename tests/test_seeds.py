@@ -27,7 +27,7 @@ def test_consecutive_steps_are_independent() -> None:
 
 
 def test_a_run_leaves_the_global_generators_alone(tiny: Experiment) -> None:
-    torch_before, numpy_before = torch.get_rng_state(), np.random.get_state()[1].copy()  # type: ignore[union-attr, index]  # noqa: NPY002
+    torch_before, numpy_before = torch.get_rng_state(), np.random.get_state()[1].copy()  # type: ignore[index]  # noqa: NPY002
     train(tiny)
     assert torch.equal(torch_before, torch.get_rng_state())
     assert np.array_equal(numpy_before, np.random.get_state()[1])  # type: ignore[index]  # noqa: NPY002

@@ -90,9 +90,7 @@ def demo(
 ) -> None:
     """Eight clients with three digits each: alone, teaching each other, and with all their data in one model."""
     screen = Screen(quiet)
-    mhd = demo_experiment().with_values(seed=seed)
-    separate = mhd.with_values(algorithm={"name": "separate"})
-    runs = {"separate": separate, "mhd": mhd, "supervised": separate.with_values(clients=1)}
+    runs = demo_runs(seed)
     for name in runs:
         _remove_run(out / name)
     summaries = {}
@@ -208,6 +206,12 @@ def export(
 
 def demo_experiment() -> Experiment:
     return Experiment.from_toml(files("manyheads").joinpath("demo.toml").read_text(), "demo.toml")
+
+
+def demo_runs(seed: int) -> dict[str, Experiment]:
+    mhd = demo_experiment().with_values(seed=seed)
+    separate = mhd.with_values(algorithm={"name": "separate"})
+    return {"separate": separate, "mhd": mhd, "supervised": separate.with_values(clients=1)}
 
 
 def _show_result(screen: Screen, result: Result, folder: Path) -> None:

@@ -39,16 +39,17 @@ def test_every_split_is_a_partition(
     everything: bool,
 ) -> None:
     labels = labels_of(600, 10)
-    config = DataConfig(
-        public="all" if everything else "fraction",
-        public_fraction=public,
-        validation_fraction=validation,
-        partition=partition,
-        skew=skew,
-        alpha=5.0,
-        primary_labels=PrimaryLabels(assignment=assignment, clients_per_label=1)
-        if assignment == "even"
-        else PrimaryLabels(per_client=3),
+    primary = {"clients_per_label": 1} if assignment == "even" else {"per_client": 3}
+    config = DataConfig.model_validate(
+        {
+            "public": "all" if everything else "fraction",
+            "public_fraction": public,
+            "validation_fraction": validation,
+            "partition": partition,
+            "skew": skew,
+            "alpha": 5.0,
+            "primary_labels": {"assignment": assignment, **primary},
+        }
     )
     try:
         made = split(config, labels, 10, clients, seed)
