@@ -116,7 +116,10 @@ def compare_figure(runs: dict[str, Path]) -> Figure:
         last = [100 * np.mean([client[-1] for client in event["shared_accuracy"]]) for event in test]
         over_time.plot([event["step"] for event in test], last, **style)
         shared = [100 * value for value in read_summary(folder)["shared_accuracy"]]
-        at_end.plot(range(len(shared)), shared, **style)
+        if len(shared) == 1:  # a model with one head: a level to compare the others with
+            at_end.axhline(shared[0], color=style["color"], linestyle="--", label=name)
+        else:
+            at_end.plot(range(len(shared)), shared, **style)
         most_heads = max(most_heads, len(shared))
     over_time.set(title="shared accuracy of the last head", xlabel="step", ylabel="%", ylim=(0, 100))
     at_end.set(title="shared accuracy at the end, by head", ylim=(0, 100))

@@ -7,6 +7,7 @@ from typing import Any
 from rich.table import Table
 
 Summary = Mapping[str, Any]
+TASKS = ("private", "shared")
 
 
 def percent(value: float) -> str:
@@ -19,36 +20,35 @@ def head_name(head: int) -> str:
 
 def run_table(summary: Summary) -> Table:
     """Private and shared accuracy by head, for each client and on average."""
-    heads = range(len(summary["shared_accuracy"]))
     table = Table(
         title=f"Test accuracy in % ({summary['algorithm']}, {summary['steps']} steps, seed {summary['seed']})"
     )
-    table.add_column("client")
-    table.add_column("samples", justify="right")
-    table.add_column("primary labels")
-    for task in ("private", "shared"):
-        for head in heads:
-            table.add_column(f"{task}\n{head_name(head)}", justify="right")
-    for client in summary["clients"]:
-        table.add_row(
-            client["name"],
-            str(client["samples"]),
-            labels_text(client["primary_labels"], summary["classes"]),
-            *map(percent, client["private_accuracy"]),
-            *map(percent, client["shared_accuracy"]),
-        )
-    table.add_section()
-    samples = sum(client["samples"] for client in summary["clients"])
-    table.add_row(
-        "mean", str(samples // len(summary["clients"])), "",
-        *map(percent, summary["private_accuracy"]), *map(percent, summary["shared_accuracy"]),
-    )  # fmt: skip
+    for name in ("accuracy", "client", "samples", "primary labels"):
+        table.add_column(name, justify="right" if name == "samples" else "left", no_wrap=name != "primary labels")
+    _add_head_columns(table, len(summary["shared_accuracy"]))
+    clients = summary["clients"]
+    for task in TASKS:
+        for number, client in enumerate(clients):
+            table.add_row(
+                task if number == 0 else "",
+                client["name"],
+                str(client["samples"]),
+                labels_text(client["primary_labels"], summary["classes"]),
+                *map(percent, client[f"{task}_accuracy"]),
+            )
+        mean_samples = sum(client["samples"] for client in clients) // len(clients)
+        table.add_row("", "mean", str(mean_samples), "", *map(percent, summary[f"{task}_accuracy"]), end_section=True)
     return table
 
 
-def labels_text(labels: Sequence[int], names: Sequence[str], most: int = 6) -> str:
-    shown = ", ".join(names[label] for label in labels[:most])
-    return shown + (f", ... ({len(labels)})" if len(labels) > most else "")
+def _add_head_columns(table: Table, heads: int) -> None:
+    for head in range(heads):
+        table.add_column(head_name(head), justify="right", no_wrap=True)
+
+
+def labels_text(labels: Sequence[int], names: Sequence[str], most: int = 5) -> str:
+    """The labels by name where they are few, otherwise how many there are."""
+    return ", ".join(names[label] for label in labels) if len(labels) <= most else f"{len(labels)} of {len(names)}"
 
 
 def deploy_text(summary: Summary) -> str:
@@ -112,21 +112,18 @@ def bytes_text(count: float) -> str:
 
 def seeds_table(summaries: Sequence[Summary]) -> Table:
     """Mean and spread (standard deviation) over seeds."""
-    heads = range(len(summaries[0]["shared_accuracy"]))
-    seeds = ", ".join(str(summary["seed"]) for summary in summaries)
-    table = Table(title=f"Test accuracy in %, mean over clients ({summaries[0]['algorithm']}, seeds {seeds})")
-    table.add_column("")
-    for task in ("private", "shared"):
-        for head in heads:
-            table.add_column(f"{task}\n{head_name(head)}", justify="right")
-    rows = [[*summary["private_accuracy"], *summary["shared_accuracy"]] for summary in summaries]
-    for summary, row in zip(summaries, rows, strict=True):
-        table.add_row(f"seed {summary['seed']}", *map(percent, row))
-    table.add_section()
-    columns = list(zip(*rows, strict=True))
-    table.add_row("mean", *[percent(mean(column)) for column in columns])
-    if len(rows) > 1:
-        table.add_row("spread", *[percent(stdev(column)) for column in columns])
+    table = Table(title=f"Test accuracy in %, mean over clients ({summaries[0]['algorithm']}, {len(summaries)} seeds)")
+    for name in ("accuracy", "seed"):
+        table.add_column(name, no_wrap=True)
+    _add_head_columns(table, len(summaries[0]["shared_accuracy"]))
+    for task in TASKS:
+        rows = [summary[f"{task}_accuracy"] for summary in summaries]
+        for number, (summary, row) in enumerate(zip(summaries, rows, strict=True)):
+            table.add_row(task if number == 0 else "", str(summary["seed"]), *map(percent, row))
+        columns = list(zip(*rows, strict=True))
+        table.add_row("", "mean", *[percent(mean(column)) for column in columns])
+        spread = [percent(stdev(column)) if len(column) > 1 else "" for column in columns]
+        table.add_row("", "spread", *spread, end_section=True)
     return table
 
 

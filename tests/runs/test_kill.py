@@ -1,0 +1,132 @@
+"""A run that is killed, at any moment, goes on and ends with the same bits as one that was not."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manyheads import Experiment, resume, train
+from manyheads.runs import read_client_values, read_events, read_summary
+
+ROOT = Path(__file__).parents[2]
+TIMES = {"seconds", "client_steps_per_second"}
+
+
+def without_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_times(inner) for key, inner in value.items() if key not in TIMES}
+    return [without_times(inner) for inner in value] if isinstance(value, list) else value
+
+
+def outcome(folder: Path) -> tuple[Any, Any, list[dict[str, bytes]]]:
+    """All that a run decides: events, summary and weights, without times."""
+    clients = [read_client_values(folder, client)[0] for client in range(3)]
+    weights = [{name: tensor.numpy().tobytes() for name, tensor in client.items()} for client in clients]
+    return without_times(read_events(folder)), without_times(read_summary(folder)), weights
+
+
+def nothing_half_written(folder: Path) -> None:
+    """Every file under its final name is whole."""
+    for path in folder.rglob("*.json"):
+        json.loads(path.read_text())
+    if (folder / "experiment.toml").exists():
+        Experiment.load(folder / "experiment.toml")
+    if (folder / "checkpoints" / "manifest.json").exists():
+        for client in range(3):
+            read_client_values(folder, client)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.conftest import TINY
+
+    folder = tmp_path_factory.mktemp("uninterrupted") / "run"
+    train(Experiment(**TINY), folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("moment", "number"),
+    [
+        ("before-rename", 3),  # within the first save
+        ("after-rename", 9),  # between the snapshots and the manifest
+        ("before-rename", 8),
+        ("half-write", 4),  # half a line of metrics.jsonl
+        ("before-sync", 20),
+        ("after-rename", 16),
+    ],
+)
+def test_killed_while_writing(uninterrupted: Path, tmp_path: Path, moment: str, number: int) -> None:
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "tests.runs.killed", str(folder), moment, str(number)]
+    died = subprocess.run(command, cwd=ROOT, check=False)
+    assert died.returncode == -signal.SIGKILL
+    nothing_half_written(folder)
+    resume(folder)
+    assert outcome(folder) == outcome(uninterrupted)
+    assert not list(folder.rglob("*.partial"))
+
+
+def test_killed_at_random_moments(uninterrupted: Path, tmp_path: Path) -> None:
+    """Real processes of the command line, killed again and again until the run has ended."""
+    seed = random.SystemRandom().randrange(10**6)
+    print(f"seed of the moments: {seed}")
+    draw, folder = random.Random(seed), tmp_path / "run"
+    from tests.conftest import TINY
+
+    toml = tmp_path / "tiny.toml"
+    toml.write_text(str(Experiment(**TINY).with_values(training={"save_seconds": 0.0})))
+    kills = 0
+    for attempt in range(40):
+        begun = (folder / "experiment.toml").exists()
+        arguments = ["resume", str(folder)] if begun else ["run", str(toml), "--out", str(folder)]
+        process = subprocess.Popen([sys.executable, "-m", "manyheads", *arguments], stdout=subprocess.DEVNULL)
+        size = metrics_size(folder)
+        deadline = time.monotonic() + 120
+        while process.poll() is None and metrics_size(folder) == size and time.monotonic() < deadline:
+            time.sleep(0.002)
+        if attempt < 4:
+            time.sleep(draw.uniform(0.0, 0.12))
+            process.kill()
+        code = process.wait(timeout=120)
+        nothing_half_written(folder)
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL
+        kills += 1
+    assert kills >= 1
+    assert outcome(folder) == outcome(uninterrupted)
+
+
+def metrics_size(folder: Path) -> int:
+    path = folder / "metrics.jsonl"
+    return path.stat().st_size if path.exists() else -1
+
+
+def test_the_second_interrupt_leaves_at_once_with_the_last_save_intact(tiny: Experiment, tmp_path: Path) -> None:
+    toml, folder = tmp_path / "long.toml", tmp_path / "run"
+    # A window of some minutes: the first interrupt alone would wait for its end.
+    long = {"steps": 30_000, "log_every": 30_000, "save_seconds": 0.0}
+    toml.write_text(str(tiny.with_values(training=long, algorithm={"pool_every": 30_000}, evaluate={"every": 30_000})))
+    command = [sys.executable, "-m", "manyheads", "run", str(toml), "--out", str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while metrics_size(folder) <= 0:
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.stdout is not None
+    assert "Press Ctrl-C again" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "left at once" in errors
+    assert "Traceback" not in errors
+    nothing_half_written(folder)
+    assert os.listdir(folder / "checkpoints") == []

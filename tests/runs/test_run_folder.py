@@ -1,0 +1,199 @@
+"""The run folder: what is in it, and what a damaged one says."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from manyheads import Experiment, RunError, resume, train
+from manyheads.runs import read_events, read_experiment, read_summary, write_whole
+from manyheads.training import Interrupted, Silent
+
+
+@pytest.fixture
+def run(tiny: Experiment, tmp_path: Path) -> Path:
+    train(tiny, tmp_path / "run")
+    return tmp_path / "run"
+
+
+class StopAt(Silent):
+    """Asks a run to stop once it has taken so many client-steps, as the first Ctrl-C does."""
+
+    def __init__(self, client_steps: int) -> None:
+        self.left = client_steps
+
+    def progressed(self, client_steps: int) -> None:
+        self.left -= client_steps
+        if self.left == 0:
+            os.kill(os.getpid(), 2)
+
+
+@pytest.fixture
+def stopped(tiny: Experiment, tmp_path: Path) -> Path:
+    folder = tmp_path / "stopped"
+    with pytest.raises(Interrupted) as interruption:
+        train(tiny, folder, observer=StopAt(25))
+    assert interruption.value.step == 10
+    assert f"manyheads resume {folder}" in str(interruption.value)
+    return folder
+
+
+def test_what_a_run_leaves(run: Path, tiny: Experiment) -> None:
+    assert {path.name for path in run.iterdir()} == {"experiment.toml", "metrics.jsonl", "summary.json", "checkpoints"}
+    assert read_experiment(run).training == tiny.training
+    summary = read_summary(run)
+    for key in ("steps", "seconds", "client_steps_per_second", "bytes_received", "algorithm", "seed", "version"):
+        assert key in summary
+    assert len(summary["private_accuracy"]) == len(summary["shared_accuracy"]) == 3
+    for client in summary["clients"]:
+        assert {"name", "backbone", "samples", "primary_labels", "private_accuracy", "shared_accuracy"} <= client.keys()
+    assert set(summary["deploy"]) == {"private", "shared"}
+    kinds = [event["event"] for event in read_events(run)]
+    assert kinds[0] == "start"
+    assert kinds.count("losses") == 8  # edges at 4, 6, 8, 10, 12, 16, 18, 20
+    assert [e["step"] for e in read_events(run) if e["event"] == "evaluation"] == [10, 10, 20, 20]
+
+
+def test_the_means_are_those_of_the_clients(run: Path) -> None:
+    summary = read_summary(run)
+    for task in ("private_accuracy", "shared_accuracy"):
+        for head, mean in enumerate(summary[task]):
+            assert mean == pytest.approx(sum(client[task][head] for client in summary["clients"]) / 3)
+
+
+def test_a_head_is_chosen_on_validation_data(run: Path) -> None:
+    last = [e for e in read_events(run) if e["event"] == "evaluation" and e["part"] == "validation"][-1]
+    for number, client in enumerate(read_summary(run)["clients"]):
+        for task in ("private", "shared"):
+            by_head = last[f"{task}_accuracy"][number]
+            assert by_head[client["deploy"][task]] == max(by_head)
+
+
+def test_without_validation_no_head_is_chosen(tiny: Experiment) -> None:
+    summary = train(tiny.with_values(data={"validation_fraction": 0.0, "private_fraction": 0.6})).summary
+    assert summary["deploy"] is None
+    assert summary["validation"] is None
+
+
+def test_only_the_files_of_the_last_save_stay(tiny: Experiment, tmp_path: Path) -> None:
+    train(tiny.with_values(training={"save_seconds": 0.0}), tmp_path / "run")
+    kept = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
+    manifest = json.loads((tmp_path / "run" / "checkpoints" / "manifest.json").read_text())
+    assert kept == sorted([*manifest["files"], "manifest.json"])
+    assert manifest["step"] == 20
+    shown = {name for client in manifest["clients"] for name in client["pool"]}
+    assert len([name for name in kept if name.startswith("snapshot-")]) == len(shown)
+
+
+def test_a_folder_that_exists_is_refused_and_left_alone(run: Path, tiny: Experiment, tmp_path: Path) -> None:
+    before = sorted((path, path.stat().st_mtime_ns) for path in run.rglob("*"))
+    with pytest.raises(RunError, match="exists already; go on with it by: manyheads resume"):
+        train(tiny, run)
+    assert before == sorted((path, path.stat().st_mtime_ns) for path in run.rglob("*"))
+    (tmp_path / "empty").mkdir()
+    train(tiny.with_values(training={"steps": 4}, evaluate={"every": 4}), tmp_path / "empty")
+
+
+def test_an_interrupted_run_goes_on(stopped: Path, run: Path) -> None:
+    assert resume(stopped).summary["shared_accuracy"] == read_summary(run)["shared_accuracy"]
+
+
+Damage = Callable[[Path], None]
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+@pytest.mark.parametrize("damage", [flip_a_bit, cut, Path.unlink], ids=["changed", "truncated", "missing"])
+@pytest.mark.parametrize("pattern", ["state-*", "snapshot-*"])
+def test_a_damaged_checkpoint_file_is_named(stopped: Path, pattern: str, damage: Damage) -> None:
+    victim = next((stopped / "checkpoints").glob(pattern))
+    damage(victim)
+    before = (stopped / "metrics.jsonl").read_bytes()
+    with pytest.raises(RunError) as error:
+        resume(stopped)
+    assert victim.name in str(error.value)
+    assert "\n" not in str(error.value)
+    assert (stopped / "metrics.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("damage", [flip_a_bit, cut], ids=["changed", "truncated"])
+@pytest.mark.parametrize("name", ["checkpoints/manifest.json", "metrics.jsonl"])
+def test_a_damaged_record_is_named(stopped: Path, name: str, damage: Damage) -> None:
+    path = stopped / name
+    content = path.read_text()
+    if name.endswith("jsonl"):  # what comes after the save may be anything; what comes before may not
+        path.write_text(content.splitlines(keepends=True)[0])
+    damage(path)
+    with pytest.raises(RunError, match=path.name):
+        resume(stopped)
+
+
+def test_a_changed_step_in_the_manifest_is_noticed(stopped: Path) -> None:
+    path = stopped / "checkpoints" / "manifest.json"
+    path.write_text(path.read_text().replace('"step": 10', '"step": 12'))
+    with pytest.raises(RunError, match="was changed after it was written"):
+        resume(stopped)
+
+
+def test_a_checkpoint_of_another_experiment_is_refused(stopped: Path) -> None:
+    path = stopped / "experiment.toml"
+    path.write_text(path.read_text().replace("nu_aux = 3.0", "nu_aux = 2.0"))
+    with pytest.raises(RunError, match="a checkpoint of another experiment"):
+        resume(stopped)
+
+
+def test_changed_data_are_noticed(tiny: Experiment, small_npz: Path, tmp_path: Path) -> None:
+    import numpy as np
+
+    data = {"source": "npz", "path": str(small_npz), "primary_labels": {"assignment": "random", "per_client": 3}}
+    with pytest.raises(Interrupted):
+        train(tiny.with_values(data=data), tmp_path / "npz", observer=StopAt(25))
+    arrays = dict(np.load(small_npz))
+    arrays["x_train"][0] ^= 1
+    np.savez(small_npz, **arrays)
+    with pytest.raises(RunError, match="the data have changed"):
+        resume(tmp_path / "npz")
+
+
+def test_a_run_is_held_by_one_process(stopped: Path) -> None:
+    import fcntl
+
+    with (stopped / "metrics.jsonl").open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(RunError, match="another process is running"):
+            resume(stopped)
+
+
+@pytest.mark.parametrize("reader", [read_experiment, read_events, read_summary, resume])
+def test_not_a_run_folder(tmp_path: Path, reader: Callable[[Path], object]) -> None:
+    with pytest.raises(RunError, match="not a run folder"):
+        reader(tmp_path)
+
+
+def test_an_unfinished_run_has_no_summary(stopped: Path) -> None:
+    with pytest.raises(RunError, match="has not ended; go on with: manyheads resume"):
+        read_summary(stopped)
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    write_whole(path, b"old")
+
+    def no_space(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(OSError, match="No space"):
+        write_whole(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
