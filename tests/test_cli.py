@@ -32,7 +32,7 @@ def refused(*arguments: str | Path) -> str:
     lines = result.stderr.strip().splitlines()
     assert len(lines) == 1, result.output
     assert lines[0].startswith("error: ")
-    assert not Path("runs").exists()
+    assert not list(Path().glob("runs/*"))
     return lines[0]
 
 
@@ -131,6 +131,15 @@ def test_demo_replaces_its_runs(monkeypatch: pytest.MonkeyPatch, tiny: Experimen
     assert Path("other/mhd/thesis.txt").exists()
 
 
+def test_demo_leaves_other_runs_alone(monkeypatch: pytest.MonkeyPatch, tiny: Experiment, tiny_file: Path) -> None:
+    monkeypatch.setattr("manyheads.cli.demo_experiment", lambda: tiny)
+    call("run", tiny_file, "--out", "mine/mhd", "--set", "training.steps=8")
+    assert "is not a run of the demo" in refused("demo", "--out", "mine")
+    assert Path("mine/mhd/summary.json").exists()
+    call("demo", "--out", "theirs", "--seed", "3")
+    assert call("demo", "--out", "theirs").exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -141,7 +150,10 @@ def test_demo_replaces_its_runs(monkeypatch: pytest.MonkeyPatch, tiny: Experimen
         (["algorithm.nu_aux=-1.0"], "algorithm.nu_aux = -1.0: input should be greater than or equal to 0"),
         (["algorithm.nu_aux='3'"], 'algorithm.nu_aux = "3": input should be a valid number'),
         (["algorithm.ramp={hold=2.0}"], "algorithm.ramp.hold = 2.0"),
-        (["algorithm.ramp={holt=0.2}"], "algorithm.ramp.holt: unknown key"),
+        (["algorithm.ramp={holt=0.2}"], 'algorithm.ramp.holt: unknown key; did you mean "hold"?'),
+        (["algorithm.distils=true"], "algorithm.distils: unknown key; known: confidence, exchange"),
+        (["algorithm={name=':x'}"], 'algorithm.name = ":x": cannot be imported'),
+        (["algorithm={name='dataclasses:Field'}"], "not a frozen dataclass with collect, apply, plan, losses"),
         (["algorithm.confidence=maximum"], 'algorithm.confidence = "maximum": unknown confidence'),
         (["algorithm.select=some"], "algorithm.select"),
         (["algorithm.targets_per_step=4"], "targets_per_step = 4: at most pool_size = 3"),
@@ -180,11 +192,41 @@ def test_wrong_files_folders_and_options(tiny_file: Path) -> None:
     assert "this run has clients 0 to 2" in refused("export", "run", "--client", "3")
 
 
-def test_not_a_number_stops_with_one_line(tiny_file: Path) -> None:
-    line = refused(
-        "run", tiny_file, "--set", "training.learning_rate=1e30", "--set", "training.warmup_steps=0", "--out", "x"
-    )
+def test_not_a_number_stops_with_one_line_and_no_folder(tiny_file: Path) -> None:
+    line = refused("run", tiny_file, "--set", "training.learning_rate=1e3", "--set", "training.warmup_steps=0")
     assert re.search(r'step \d+, client-\d: the loss term "\w+" is (nan|inf)', line)
+
+
+def test_places_that_cannot_be_written(tiny_file: Path) -> None:
+    Path("file").write_text("")
+    for arguments in (
+        ("run", tiny_file, "--out", "file/run"),
+        ("run", tiny_file, "--seeds", "2", "--out", "file"),
+        ("demo", "--out", "file"),
+        ("split", tiny_file, "--plot", "nowhere/split.png"),
+    ):
+        assert re.match(r"error: .*: (Not a directory|No such file or directory)", refused(*arguments))
+
+
+def test_names_are_text_not_markup(small_npz: Path, tiny: Experiment) -> None:
+    arrays = dict(np.load(small_npz))
+    np.savez(small_npz, **arrays, class_names=np.array(["[/b]", "[red]", "$x_{$", "a", "b"]))
+    data = {"source": "npz", "path": str(small_npz), "primary_labels": {"assignment": "random", "per_client": 3}}
+    Path("odd.toml").write_text(str(tiny.with_values(data=data)))
+    result = call("run", "odd.toml", "--out", "run[a]")
+    assert result.exit_code == 0, result.output
+    assert "[/b]" in result.output
+    assert "[red]" in result.output
+    assert "run[a]" in call("compare", "run[a]").output
+    assert call("split", "odd.toml").exit_code == 0
+
+
+def test_seeds_are_all_checked_first(tiny_file: Path) -> None:
+    tight = ("--set", "data.partition=dirichlet", "--set", "data.alpha=0.02", "--set", "clients=5")
+    assert call("split", tiny_file, *tight).exit_code == 0  # the first seed alone would do, the fourth would not
+    assert "is left without" in refused("run", tiny_file, "--seeds", "6", *tight)
+    call("run", tiny_file, "--out", "one")
+    assert "is a run itself" in refused("run", tiny_file, "--seeds", "2", "--out", "one")
 
 
 def test_as_a_process() -> None:

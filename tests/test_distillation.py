@@ -31,12 +31,13 @@ def loop_softmax(logits: Vector) -> Vector:
     return [w / sum(weights) for w in weights]
 
 
-def loop_prediction_loss(
+def loop_targets(
     own: Tensor, foreign: list[Tensor], measure: str, select: Select, same_level: bool, self_target: bool, draw: Tensor
-) -> float:
-    """The sum over auxiliary heads of Eq. 4 (or 3), from logits, one sample and one head at a time."""
-    total = 0.0
+) -> list[list[list[Vector]]]:
+    """For each sample and auxiliary head the distributions that it learns, from logits, one at a time."""
+    learnt: list[list[list[Vector]]] = []
     for b in range(len(own)):
+        learnt.append([])
         for k in range(1, own.shape[1]):
             others = [loop_softmax(f[b, k - 1].tolist()) for f in foreign]
             if same_level:
@@ -45,14 +46,22 @@ def loop_prediction_loss(
             if self_target:
                 choices.append(loop_softmax(own[b, k].tolist()))
             if select == "all":
-                learnt = others
+                learnt[b].append(others)
             elif select == "random":
-                learnt = [choices[int(draw[b, k - 1].item() * len(choices))]]
+                learnt[b].append([choices[int(draw[b, k - 1].item() * len(choices))]])
             else:
                 sure = [loop_confidence(p, measure) for p in choices]
-                learnt = [choices[sure.index(max(sure))]]
+                learnt[b].append([choices[sure.index(max(sure))]])
+    return learnt
+
+
+def loop_cross_entropy(own: Tensor, learnt: list[list[list[Vector]]]) -> float:
+    """Eq. 3 to 5 as sums over samples, heads, targets and classes."""
+    total = 0.0
+    for b in range(len(own)):
+        for k in range(1, own.shape[1]):
             student = loop_softmax(own[b, k].tolist())
-            total -= sum(p[c] * math.log(student[c]) for p in learnt for c in range(own.shape[2]))
+            total -= sum(p[c] * math.log(student[c]) for p in learnt[b][k - 1] for c in range(own.shape[2]))
     return total / len(own)
 
 
@@ -83,7 +92,7 @@ def test_prediction_loss_equals_the_loops(
     own, *foreign = 2.0 * torch.randn(teachers + 1, SAMPLES, HEADS, CLASSES, dtype=torch.float64, generator=rng)
     draw = torch.rand(SAMPLES, HEADS - 1, dtype=torch.float64, generator=rng)
     ours = our_prediction_loss(own, foreign, measure, select, same_level, self_target, draw)
-    loops = loop_prediction_loss(own, foreign, measure, select, same_level, self_target, draw)
+    loops = loop_cross_entropy(own, loop_targets(own, foreign, measure, select, same_level, self_target, draw))
     assert ours.item() == pytest.approx(loops, rel=1e-12, abs=1e-12)
 
 
@@ -112,7 +121,8 @@ def test_prediction_gradient_flows_into_the_student_only(select: Select, same_le
     fixed = targets(p, confidence, select, draw)
     prediction_loss(student, fixed).backward()  # type: ignore[no-untyped-call]
     assert student.grad is not None
-    expected = numeric_gradient(lambda at: prediction_loss(at, fixed).item(), own)
+    held = loop_targets(own, foreign, "max_probability", select, same_level, False, draw)
+    expected = numeric_gradient(lambda at: loop_cross_entropy(at, held), own)
     torch.testing.assert_close(student.grad, expected, rtol=1e-6, atol=1e-8)
     assert student.grad[:, 0].abs().max() == 0.0
     assert student.grad[:, 1:].abs().max() > 1e-3

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from manyheads import ConfigurationError, Experiment
-from manyheads.ensemble import completed
+from manyheads.ensemble import check
 
 EXAMPLE = Path(__file__).parent.parent / "experiments" / "cifar100.toml"
 
@@ -19,11 +19,11 @@ def test_it_survives_a_round_trip(tiny: Experiment) -> None:
 
 def test_a_completed_experiment_holds_every_default_and_is_complete(tiny: Experiment) -> None:
     short = Experiment(clients=4, model={"backbone": "cnn"})
-    whole = completed(short)
+    whole = check(short).experiment
     assert whole.algorithm.options()["ramp"] == {"hold": 0.1, "rise": 0.3}
     assert whole.data.primary_labels.per_client == 2
     assert whole.data.private_fraction == 0.9
-    assert completed(Experiment.from_toml(str(whole))) == whole
+    assert check(Experiment.from_toml(str(whole))).experiment == whole
 
 
 def test_infinite_skew_survives(tiny: Experiment) -> None:
@@ -65,7 +65,13 @@ def test_another_algorithm_starts_from_its_own_defaults(tiny: Experiment) -> Non
         ("clients = 3\n[data]\nskew = -1.0", "data.skew = -1.0: input should be greater than or equal to 0"),
         ("clients = 3\n[data]\nskew = nan", "data.skew = NaN"),
         ("clients = 3\n[data]\npublic_fraction = 1.5", "data.public_fraction = 1.5: input should be less than"),
-        ("clients = 3\n[data]\nprivate_fraction = 0.95", "at most 0.9 is left"),
+        ("clients = 3\n[data]\nprivate_fraction = 0.95", "public and validation parts leave 0.9"),
+        ("clients = 3\n[data]\nvalidation_fraction = 0.95", "together more than all training samples"),
+        (
+            "clients = 3\n[training]\nbatch_size = 1",
+            "training.batch_size = 1: input should be greater",
+        ),
+        ("clients = 3\n[training]\nlearning_rate = 1e300", "training.learning_rate = 1e+300"),
         ('clients = 3\n[data]\npartition = "random"', "data.partition = \"random\": input should be 'skew' or"),
         ('clients = 3\n[model]\nstem = "huge"', "model.stem = \"huge\": input should be 'small' or 'large'"),
         ("clients = 3\n[training]\nmomentum = 1.0", "training.momentum = 1.0"),
@@ -99,3 +105,10 @@ def test_no_file_no_text(tmp_path: Path) -> None:
 
 def test_the_example_of_the_paper_s_setting_loads() -> None:
     assert Experiment.load(EXAMPLE).clients == 8
+
+
+def test_a_default_follows_what_it_depends_on() -> None:
+    short = Experiment(clients=8)
+    assert short.with_values(data={"public_fraction": 0.3}).data.private_share == pytest.approx(0.7)
+    assert short.with_values(data={"public": "all"}).data.private_share == 1.0
+    assert short.with_values(data={"validation_fraction": 0.1}).data.private_share == pytest.approx(0.8)

@@ -96,11 +96,21 @@ def test_the_lonely_are_named() -> None:
         ("random_regular", {"degree": 0}, "graph.degree = 0"),
         ("phases", {"phases": []}, "graph.phases"),
         ("phases", {"phases": [{"name": "cycle"}, {"name": "star"}]}, "graph.phases.0.steps"),
-        ("phases", {"phases": [{"steps": 5}]}, "graph.phases.0.name"),
+        ("phases", {"phases": [{"name": "cycle", "steps": 5}]}, "graph.phases.0.steps = 5: the last phase stays"),
+        ("phases", {"phases": [{"steps": True, "name": "cycle"}, {"name": "star"}]}, "graph.phases.0.steps = True"),
+        ("phases", {"phases": [{"name": "phases"}]}, "graph.phases.0.name = 'phases': must be one of"),
+        ("phases", {"phases": [{"name": "islands", "size": 1}]}, "graph.phases.0.size = 1"),
+        ("phases", {"phases": [{"name": "random_regular", "degree": 9}]}, "graph.phases.0.degree = 9"),
     ],
-)  # fmt: skip
+)
 def test_bad_graphs_say_what_to_change(name: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError) as error:
         graph(name, **options)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_each_phase_draws_its_own_random_graph() -> None:
+    phase = {"name": "random_regular", "degree": 3}
+    made = graph("phases", phases=[{"steps": 10, **phase}, phase])
+    assert [made.neighbours(i, 0) for i in range(8)] != [made.neighbours(i, 10) for i in range(8)]

@@ -1,5 +1,6 @@
 """The loop over windows."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +9,9 @@ import torch
 
 from manyheads import Experiment, TrainingError, load_model, resume, train
 from manyheads.algorithms import ALGORITHMS
-from manyheads.ensemble import assemble
-from manyheads.runs import read_summary
-from manyheads.training import Interrupted, exchange, windows
+from manyheads.ensemble import Ensemble, assemble
+from manyheads.runs import Event, read_summary
+from manyheads.training import Interrupted, Silent, exchange, windows
 from tests.runs.test_run_folder import StopAt
 
 
@@ -97,7 +98,7 @@ def test_knowledge_travels_beyond_one_hop(tiny: Experiment) -> None:
         assert {i for i in range(4) if usual[i] != perturbed[i]} == reached
 
 
-def _train_by_hand(ensemble, steps: int) -> None:  # type: ignore[no-untyped-def]
+def _train_by_hand(ensemble: Ensemble, steps: int) -> None:
     for step in range(steps):
         if step % 4 == 0:
             exchange(ensemble.clients, ensemble.graph, ensemble.algorithm, step)
@@ -122,6 +123,13 @@ def test_every_variant_trains(tiny: Experiment, knobs: dict[str, object]) -> Non
     assert weights(tiny) != weights(tiny.with_values(algorithm=knobs))
 
 
+def test_nothing_is_exchanged_when_nobody_will_use_it(tiny: Experiment) -> None:
+    """Edges at 4, 8, 12 and 16; at the end, 20, no step would follow. The first filling shows two neighbours."""
+    result = train(tiny)
+    size = result.clients[0].snapshot(0).nbytes
+    assert result.summary["bytes_received"] == [6 * size] * 3
+
+
 def test_two_clients_teach_each_other(tiny: Experiment) -> None:
     assert len(train(tiny.with_values(clients=2)).clients) == 2
 
@@ -140,10 +148,41 @@ def test_colour_images_with_views(tiny: Experiment, small_npz: Path) -> None:
 
 def test_a_loss_that_is_not_a_number_names_step_client_and_term(tiny: Experiment, tmp_path: Path) -> None:
     with pytest.raises(TrainingError) as error:
-        train(tiny.with_values(training={"learning_rate": 1e30, "warmup_steps": 0}), tmp_path / "run")
-    assert str(error.value).startswith("step ")
-    assert 'client-0: the loss term "cross_entropy" is nan; lower training.learning_rate' in str(error.value)
-    assert "\n" not in str(error.value)
+        train(tiny.with_values(training={"learning_rate": 1e3, "warmup_steps": 0}), tmp_path / "run")
+    found = re.fullmatch(
+        r'step (\d+), client-\d: the loss term "\w+" is (nan|inf); lower training.learning_rate .*', str(error.value)
+    )
+    assert found
+    assert int(found.group(1)) < 20
+    assert not (tmp_path / "run").exists()
+
+
+def test_weights_that_are_not_numbers_are_noticed_before_they_are_used(tiny: Experiment) -> None:
+    class Poison(Silent):
+        def started(self, ensemble: Ensemble, step: int) -> None:
+            self.clients, self.taken = ensemble.clients, 0
+
+        def progressed(self, client_steps: int) -> None:
+            self.taken += client_steps
+            if self.taken == 12:  # client 2 has taken its last step of the window
+                self.clients[2].state.values[0] = float("nan")
+
+    with pytest.raises(TrainingError, match="step 3, client-2: a weight is not a number"):
+        train(tiny, observer=Poison())
+
+
+def test_a_run_that_diverges_after_a_save_keeps_its_folder(tiny: Experiment, tmp_path: Path) -> None:
+    class Poison(Silent):
+        def started(self, ensemble: Ensemble, step: int) -> None:
+            self.clients = ensemble.clients
+
+        def happened(self, event: Event) -> None:
+            if event["step"] == 8:
+                self.clients[1].state.values.fill_(float("inf"))
+
+    with pytest.raises(TrainingError):
+        train(tiny.with_values(training={"save_seconds": 0.0}), tmp_path / "run", observer=Poison())
+    assert (tmp_path / "run" / "checkpoints" / "manifest.json").exists()
 
 
 def test_distillation_shares_what_separate_training_cannot() -> None:
@@ -167,5 +206,10 @@ def test_the_returned_clients_and_a_loaded_model_agree(tiny: Experiment, tmp_pat
             said = classify(images).argmax(-1).numpy()
             accuracy = float(np.mean(said == data.test_labels))
             assert accuracy == pytest.approx(read_summary(tmp_path / "run")["clients"][client]["shared_accuracy"][head])
+            direct = result.classifier(client, head)
+            assert torch.equal(direct(images), classify(images))
+    before = result.clients[0].state.values.clone()
+    result.clients[0].model(torch.randn(4, 1, 8, 8))
+    assert torch.equal(before, result.clients[0].state.values), "using a returned client must not change it"
     chosen = load_model(tmp_path / "run", client=1, task="private")
     assert chosen.head == result.summary["clients"][1]["deploy"]["private"]

@@ -1,8 +1,8 @@
 """Many heads are better than one: clients with private data and different models teach each other.
 
 >>> from manyheads import Experiment, train
->>> result = train(Experiment.load("my.toml"), folder="runs/mine")       # doctest: +SKIP
->>> result.clients[0].model(images)                                       # doctest: +SKIP
+>>> result = train(Experiment.load("my.toml"), folder="runs/mine")     # doctest: +SKIP
+>>> logits = result.classifier(client=0)(images)                        # doctest: +SKIP
 """
 
 from manyheads.errors import ConfigurationError, DataError, ManyheadsError, RunError, TrainingError

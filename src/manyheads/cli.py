@@ -12,7 +12,7 @@ import numpy as np
 import typer
 
 from manyheads.console import Screen
-from manyheads.ensemble import assemble, completed
+from manyheads.ensemble import check
 from manyheads.errors import ConfigurationError, ManyheadsError, RunError
 from manyheads.experiment import Experiment
 from manyheads.export import export as export_model
@@ -43,6 +43,13 @@ DeviceName = Annotated[str, typer.Option(help="cpu or cuda.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Plain lines instead of a progress bar.")]
 
 
+class Stopped(ManyheadsError):
+    """Asked to stop between two runs."""
+
+    def __init__(self) -> None:
+        super().__init__("stopped before the next run; what has ended is saved")
+
+
 def command(function: Command, name: str | None = None) -> Command:
     """A command whose mistakes are one line, and whose interruption says how to go on."""
 
@@ -50,17 +57,17 @@ def command(function: Command, name: str | None = None) -> Command:
     def guarded(*args: Any, **kwargs: Any) -> None:
         try:
             function(*args, **kwargs)
-        except Interrupted as stopped:
+        except (Interrupted, Stopped) as stopped:
             print(f"\n{stopped}", file=sys.stderr)
             raise typer.Exit(STOPPED) from None
         except ManyheadsError as error:
             print(f"error: {error}", file=sys.stderr)
             raise typer.Exit(MISTAKE) from None
+        except OSError as error:
+            print(f"error: {error.filename or function.__name__}: {error.strerror or error}", file=sys.stderr)
+            raise typer.Exit(MISTAKE) from None
         except KeyboardInterrupt:
-            print(
-                "\nleft at once; the last save is intact: manyheads resume RUN goes on from it",
-                file=sys.stderr,
-            )
+            print("\nleft at once; a run folder goes on from its last save with: manyheads resume RUN", file=sys.stderr)
             raise typer.Exit(STOPPED) from None
 
     app.command(name)(guarded)
@@ -91,12 +98,15 @@ def demo(
     """Eight clients with three digits each: alone, teaching each other, and with all their data in one model."""
     screen = Screen(quiet)
     runs = demo_runs(seed)
-    for name in runs:
-        _remove_run(out / name)
+    for name, experiment in runs.items():
+        _remove_demo_run(out / name, experiment)
     summaries = {}
     for name, experiment in runs.items():
         with screen.watch(name) as watcher:
-            summaries[name] = train(experiment, out / name, observer=watcher).summary
+            result = train(experiment, out / name, observer=watcher)
+        if result.stop_requested:
+            raise Stopped
+        summaries[name] = result.summary
     for name in runs:
         plots.plot_run(out / name)
     plots.save(plots.compare_figure({name: out / name for name in runs}), out / "demo.png")
@@ -124,10 +134,12 @@ def run(
             result = train(loaded, folder, engine=engine, device=device, observer=watcher)
         _show_result(screen, result, folder)
         return
-    summaries = []
-    for seed in range(loaded.seed, loaded.seed + seeds):
-        seeded, place = loaded.with_values(seed=seed), folder / f"seed-{seed}"
-        summaries.append(_run_or_go_on(screen, seeded, place, engine, device))
+    if (folder / "experiment.toml").exists():
+        raise RunError(f"{folder}: is a run itself; give another folder with --out")
+    every = {seed: check(loaded.with_values(seed=seed)).experiment for seed in range(loaded.seed, loaded.seed + seeds)}
+    summaries = [
+        _run_or_go_on(screen, seeded, folder / f"seed-{seed}", engine, device) for seed, seeded in every.items()
+    ]
     screen.show(tables.seeds_table(summaries))
     screen.say(f"Runs: {folder}/seed-*")
 
@@ -155,9 +167,8 @@ def split(
 ) -> None:
     """Show who owns which samples, before anything is trained."""
     screen = Screen(quiet)
-    ensemble = assemble(Experiment.load(experiment, settings or ()))
-    parts, dataset = ensemble.split, ensemble.dataset
-    counts = parts.label_counts(dataset.train_labels, dataset.classes).tolist()
+    checked = check(Experiment.load(experiment, settings or ()))
+    parts, dataset, counts = checked.split, checked.dataset, checked.label_counts().tolist()
     screen.show(tables.split_table(counts, parts.primary_labels, dataset.class_names))
     for clients, labels in tables.primary_clients(parts.primary_labels, dataset.classes):
         screen.say(f"{labels} labels have {clients} primary clients")
@@ -230,7 +241,7 @@ def _show_result(screen: Screen, result: Result, folder: Path) -> None:
 def _run_or_go_on(screen: Screen, experiment: Experiment, folder: Path, engine: str, device: str) -> dict[str, Any]:
     """One seed of several: the same command again goes on where it was stopped."""
     same = (folder / "experiment.toml").exists()
-    if same and read_experiment(folder).fingerprint() != completed(experiment).fingerprint():
+    if same and read_experiment(folder).fingerprint() != experiment.fingerprint():
         raise RunError(f"{folder}: holds another experiment; give another folder with --out")
     if same and (folder / "summary.json").exists():
         return read_summary(folder)
@@ -238,13 +249,20 @@ def _run_or_go_on(screen: Screen, experiment: Experiment, folder: Path, engine: 
         go = functools.partial(resume, folder) if same else functools.partial(train, experiment, folder)
         result = go(engine=engine, device=device, observer=watcher)
     plots.plot_run(folder)
+    if result.stop_requested:
+        raise Stopped
     return result.summary
 
 
-def _remove_run(folder: Path) -> None:
+def _remove_demo_run(folder: Path, experiment: Experiment) -> None:
+    """Make room for a run of the demo; anything else that lies there is somebody's work."""
     if not folder.exists():
         return
-    if not (folder / "experiment.toml").is_file() and any(folder.iterdir()):
+    ours = folder.parent == DEMO_OUT and (folder / "experiment.toml").is_file()
+    if not ours and (folder / "experiment.toml").is_file():
+        there, demo = read_experiment(folder), check(experiment).experiment
+        ours = there.with_values(seed=demo.seed).fingerprint() == demo.fingerprint()
+    if not ours:
         raise ConfigurationError(f"--out: {folder} is not a run of the demo; it is left as it is, give another folder")
     shutil.rmtree(folder)
 

@@ -25,7 +25,7 @@ class Screen:
 
     def __init__(self, quiet: bool) -> None:
         self.decorated = sys.stdout.isatty() and not quiet
-        width = None if self.decorated else 120
+        width = None if self.decorated else 200
         self.console = Console(width=width, no_color=not self.decorated, highlight=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
@@ -131,13 +131,13 @@ class Bar(Watcher):
     def __init__(self, console: Console, title: str) -> None:
         super().__init__(title)
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             TextColumn("{task.percentage:3.0f} %"),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[state]}"),
+            TextColumn("{task.fields[state]}", markup=False),
             console=console,
             refresh_per_second=4,
             transient=True,

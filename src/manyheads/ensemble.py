@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from manyheads.algorithms import make_algorithm, with_defaults
 from manyheads.algorithms.base import Algorithm
@@ -22,44 +24,71 @@ from manyheads.seeds import EVERYONE, generator
 
 
 @dataclass(frozen=True)
-class Ensemble:
-    """Everything an experiment describes, checked and ready to train."""
+class Checked:
+    """All that an experiment says, found consistent; no model is made yet."""
 
-    experiment: Experiment
+    experiment: Experiment  # complete, with defaults
     dataset: Dataset
     split: Split
     graph: CommunicationGraph
     algorithm: Algorithm
+
+    @property
+    def heads(self) -> int:
+        return 1 + (self.experiment.model.auxiliary_heads if self.algorithm.distils else 0)
+
+    def architecture(self) -> ClientModel:
+        """A client's model, with its numbers still to be filled in."""
+        return make_model(
+            self.experiment.model,
+            channels=self.dataset.image_shape[2],
+            heads=self.heads,
+            classes=self.dataset.classes,
+        )
+
+    def label_counts(self) -> NDArray[np.int64]:
+        """Clients x classes: private samples."""
+        return self.split.label_counts(self.dataset.train_labels, self.dataset.classes)
+
+
+@dataclass(frozen=True)
+class Ensemble(Checked):
+    """Everything an experiment describes, ready to train."""
+
     clients: list[Client]
     parts: list[Part]  # the validation part where there is one, then the test set
 
 
-def assemble(experiment: Experiment, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Ensemble:
-    """Load and check everything; raise before anything is written where something is wrong."""
-    where = _device_named(device)
+def check(experiment: Experiment) -> Checked:
+    """Load the data and check everything; raise where something is wrong."""
     dataset = sources.load(experiment.data)
     experiment = complete(experiment, dataset.classes)
     algorithm = make_algorithm(experiment.algorithm)
     graph = CommunicationGraph(experiment.graph, experiment.clients, experiment.seed)
     parts = split(experiment.data, dataset.train_labels, dataset.classes, experiment.clients, experiment.seed)
     _check(experiment, algorithm, graph, parts)
+    checked = Checked(experiment, dataset, parts, graph, algorithm)
+    checked.architecture()
+    return checked
+
+
+def assemble(experiment: Experiment, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Ensemble:
+    """Everything on its device, with first weights; nothing is written."""
+    where = device_named(device)
+    checked = check(experiment)
+    experiment, dataset, parts = checked.experiment, checked.dataset, checked.split
     images, labels = on_device(dataset.train_images, dataset.train_labels, where)
     test_images, test_labels = on_device(dataset.test_images, dataset.test_labels, where)
     judged_by = [Part("test", test_images, test_labels)]
     if len(parts.validation):
         validation = torch.from_numpy(parts.validation).to(where)
         judged_by.insert(0, Part("validation", images[validation], labels[validation]))
-    counts = parts.label_counts(dataset.train_labels, dataset.classes)
-    heads = 1 + (experiment.model.auxiliary_heads if algorithm.distils else 0)
-
-    def architecture() -> ClientModel:
-        return make_model(experiment.model, channels=dataset.image_shape[2], heads=heads, classes=dataset.classes)
+    counts = checked.label_counts()
 
     def samples(client: int, part: str) -> Samples:
-        indices = parts.public if part == "public" else parts.private[client]
         return Samples(
             images,
-            indices,
+            parts.public if part == "public" else parts.private[client],
             seed=experiment.seed,
             purpose=part,
             client=client,
@@ -68,39 +97,34 @@ def assemble(experiment: Experiment, device: str = "cpu", dtype: torch.dtype = t
         )
 
     def client(index: int) -> Client:
-        model = architecture()
+        model = checked.architecture()
         initialise(model, generator(experiment.seed, "weights", index))
         return Client(
             index=index,
             name=f"client-{index}",
             seed=experiment.seed,
             training=experiment.training,
-            make_model=architecture,
+            make_model=checked.architecture,
             model=model.to(device=where, dtype=dtype),
             private=samples(index, "private"),
             labels=labels,
-            public=samples(index, "public") if algorithm.distils else None,
+            public=samples(index, "public") if checked.algorithm.distils else None,
             primary_labels=parts.primary_labels[index],
             label_distribution=counts[index] / counts[index].sum(),
-            pool=Pool(algorithm.pool_size),
+            pool=Pool(checked.algorithm.pool_size),
         )
 
     clients = [client(index) for index in range(experiment.clients)]
-    return Ensemble(experiment, dataset, parts, graph, algorithm, clients, judged_by)
-
-
-def completed(experiment: Experiment) -> Experiment:
-    """The experiment as its run folder holds it, with every default written out."""
-    return complete(experiment, sources.load(experiment.data).classes)
+    return Ensemble(experiment, dataset, parts, checked.graph, checked.algorithm, clients, judged_by)
 
 
 def complete(experiment: Experiment, classes: int) -> Experiment:
-    """The experiment with every default written out."""
-    values: dict[str, Any] = {"algorithm": with_defaults(experiment.algorithm).model_dump()}
+    """The experiment with every default written out, as its run folder holds it."""
+    data: dict[str, Any] = {"private_fraction": experiment.data.private_share}
     primary = experiment.data.primary_labels
     if primary.assignment == "random" and primary.per_client is None:
-        values["data"] = {"primary_labels": {"assignment": "random", "per_client": default_per_client(classes)}}
-    return experiment.with_values(**values)
+        data["primary_labels"] = {"assignment": "random", "per_client": default_per_client(classes)}
+    return experiment.with_values(data=data, algorithm=with_defaults(experiment.algorithm).model_dump())
 
 
 def _check(experiment: Experiment, algorithm: Algorithm, graph: CommunicationGraph, parts: Split) -> None:
@@ -140,7 +164,7 @@ def _check(experiment: Experiment, algorithm: Algorithm, graph: CommunicationGra
         )
 
 
-def _device_named(name: str) -> torch.device:
+def device_named(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:

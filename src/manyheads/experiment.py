@@ -4,6 +4,7 @@ The sections mirror the file: `[data]`, `[model]`, `[algorithm]`, `[graph]`, `[t
 `[algorithm]` and `[graph]` are open here: the entry that `name` points at knows its own keys and checks them.
 """
 
+import dataclasses
 import difflib
 import hashlib
 import json
@@ -73,15 +74,22 @@ class DataConfig(Section):
 
     @model_validator(mode="after")
     def _fractions(self) -> Self:
-        taken = self.validation_fraction + (self.public_fraction if self.public == "fraction" else 0.0)
-        if self.private_fraction is None:
-            object.__setattr__(self, "private_fraction", round(max(0.0, 1.0 - taken), 12))
-        elif taken + self.private_fraction > 1.0 + 1e-9:
+        left = 1.0 - self.validation_fraction - (self.public_fraction if self.public == "fraction" else 0.0)
+        if left < -1e-9:
+            raise ValueError("public_fraction and validation_fraction are together more than all training samples")
+        if self.private_fraction is not None and self.private_fraction > left + 1e-9:
             raise ValueError(
-                f"private_fraction = {self.private_fraction:g} together with the public and validation parts "
-                f"is more than all training samples; at most {1.0 - taken:g} is left"
+                f"private_fraction = {self.private_fraction:g}: public and validation parts leave {max(0.0, left):g}"
             )
         return self
+
+    @property
+    def private_share(self) -> float:
+        """`private_fraction`, or where it is not given what the other parts leave."""
+        if self.private_fraction is not None:
+            return self.private_fraction
+        public = self.public_fraction if self.public == "fraction" else 0.0
+        return round(max(0.0, 1.0 - public - self.validation_fraction), 12)
 
     @field_validator("skew")
     @classmethod
@@ -100,13 +108,13 @@ class ModelConfig(Section):
 
 class TrainingConfig(Section):
     steps: Positive = 4_000
-    batch_size: Positive = 128
-    public_batch_size: Positive = 128
-    learning_rate: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 0.05
+    batch_size: Annotated[int, Field(ge=2)] = 128  # BatchNorm cannot learn from one sample
+    public_batch_size: Annotated[int, Field(ge=2)] = 128
+    learning_rate: Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)] = 0.05
     warmup_steps: Count = 200
     schedule: Literal["cosine", "constant"] = "cosine"
     momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.9
-    weight_decay: NonNegative = 5e-4
+    weight_decay: Annotated[float, Field(ge=0.0, le=1e6)] = 5e-4
     log_every: Positive = 50  # a window is at most this long: losses are recorded and a stop is heeded at its end
     save_seconds: NonNegative = 60.0
 
@@ -184,7 +192,11 @@ def read_text(path: Path) -> str:
 
 def build(kind: type[T], values: Mapping[str, Any], section: str) -> T:
     """Make a checked value of the dataclass `kind` from the keys of a section; errors name the key as the file does."""
-    known = {section: sorted(getattr(kind, "__dataclass_fields__", {}))}
+    fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+    known = {section: sorted(field.name for field in fields)}
+    for field in fields:
+        if isinstance(field.type, type) and issubclass(field.type, BaseModel):
+            known |= _known_keys(field.type, f"{section}.{field.name}")
     try:
         return kind(**values)
     except ValidationError as error:

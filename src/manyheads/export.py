@@ -6,9 +6,8 @@ from typing import Any
 
 import safetensors.torch
 import torch
-from torch import Tensor, nn
 
-from manyheads.data.views import model_input
+from manyheads.classifier import Classifier, choose_head
 from manyheads.errors import ConfigurationError, RunError
 from manyheads.experiment import ModelConfig
 from manyheads.models.client_model import ClientModel, make_model
@@ -21,24 +20,6 @@ from manyheads.runs import (
     read_tensors,
     write_whole,
 )
-
-TASKS = ("private", "shared")
-
-
-class Classifier(nn.Module):
-    """One head of a client's model: images in, logits out."""
-
-    def __init__(self, model: ClientModel, head: int, class_names: tuple[str, ...]) -> None:
-        super().__init__()
-        self.model = model
-        self.head = head
-        self.class_names = class_names
-
-    def forward(self, images: Tensor) -> Tensor:
-        """B x height x width x channels (uint8, 0 to 255) -> B x classes."""
-        dtype = next(self.model.parameters()).dtype
-        logits_BHC: Tensor = self.model(model_input(images, dtype))[0]
-        return logits_BHC[:, self.head]
 
 
 def load_model(path: str | Path, client: int = 0, head: int | None = None, task: str = "shared") -> Classifier:
@@ -60,7 +41,7 @@ def load_model(path: str | Path, client: int = 0, head: int | None = None, task:
         state = FlatState(model, trainable=False)
         integers = {name: tensors[f"integer {name}"] for name in state.integers}
         state.load(tensors["values"], integers)
-    return Classifier(model.eval(), choose_head(card, head, task), tuple(card["classes"]))
+    return Classifier(model, choose_head(head, task, card["heads"], card["deploy"]), card["classes"])
 
 
 def describe(folder: Path, client: int) -> dict[str, Any]:
@@ -86,17 +67,6 @@ def describe(folder: Path, client: int) -> dict[str, Any]:
         "seed": summary["seed"],
         "version": summary["version"],
     }
-
-
-def choose_head(card: dict[str, Any], head: int | None, task: str) -> int:
-    if task not in TASKS:
-        raise ConfigurationError(f"--task {task}: unknown task; private or shared")
-    if head is None:
-        fallback = {"private": 0, "shared": card["heads"] - 1}
-        return int((card["deploy"] or fallback)[task])
-    if not 0 <= head < card["heads"]:
-        raise ConfigurationError(f"--head {head}: this model has heads 0 to {card['heads'] - 1}")
-    return head
 
 
 def export(folder: Path, client: int, out: Path) -> dict[str, Any]:

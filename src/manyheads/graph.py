@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import networkx
+import numpy as np
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
@@ -21,7 +22,7 @@ Neighbours = tuple[tuple[int, ...], ...]  # for each client, those it learns fro
 
 
 class GraphKind(Protocol):
-    def edges_of(self, clients: int, seed: int) -> Neighbours:
+    def edges_of(self, clients: int, rng: np.random.Generator) -> Neighbours:
         """For each client, those it learns from, in ascending order."""
 
 
@@ -29,7 +30,7 @@ class GraphKind(Protocol):
 class Complete:
     """Everyone learns from everyone else."""
 
-    def edges_of(self, clients: int, seed: int) -> Neighbours:
+    def edges_of(self, clients: int, rng: np.random.Generator) -> Neighbours:
         return tuple(tuple(j for j in range(clients) if j != i) for i in range(clients))
 
 
@@ -37,7 +38,7 @@ class Complete:
 class Cycle:
     """Directed: i learns from i + 1 only, the last client from the first. Client i + h is h hops away."""
 
-    def edges_of(self, clients: int, seed: int) -> Neighbours:
+    def edges_of(self, clients: int, rng: np.random.Generator) -> Neighbours:
         return tuple(((i + 1) % clients,) if clients > 1 else () for i in range(clients))
 
 
@@ -47,7 +48,7 @@ class Islands:
 
     size: int = Field(default=2, ge=2)
 
-    def edges_of(self, clients: int, seed: int) -> Neighbours:
+    def edges_of(self, clients: int, rng: np.random.Generator) -> Neighbours:
         return tuple(
             tuple(j for j in range(clients) if j != i and j // self.size == i // self.size) for i in range(clients)
         )
@@ -57,7 +58,7 @@ class Islands:
 class Chain:
     """Both ways along a line: i learns from i - 1 and from i + 1; the two ends have one neighbour."""
 
-    def edges_of(self, clients: int, seed: int) -> Neighbours:
+    def edges_of(self, clients: int, rng: np.random.Generator) -> Neighbours:
         return tuple(tuple(j for j in (i - 1, i + 1) if 0 <= j < clients) for i in range(clients))
 
 
@@ -65,7 +66,7 @@ class Chain:
 class Star:
     """Both ways between client 0 and each other client; the others do not hear each other."""
 
-    def edges_of(self, clients: int, seed: int) -> Neighbours:
+    def edges_of(self, clients: int, rng: np.random.Generator) -> Neighbours:
         return tuple(tuple(range(1, clients)) if i == 0 else (0,) for i in range(clients))
 
 
@@ -75,14 +76,13 @@ class RandomRegular:
 
     degree: int = Field(default=3, ge=1)
 
-    def edges_of(self, clients: int, seed: int) -> Neighbours:
+    def edges_of(self, clients: int, rng: np.random.Generator) -> Neighbours:
         if self.degree >= clients or self.degree * clients % 2:
             raise ConfigurationError(
                 f"graph.degree = {self.degree}: no such graph on {clients} clients; "
                 f"degree must be below {clients} and degree x clients even"
             )
-        drawn = int(generator(seed, "graph").integers(2**31))
-        graph = networkx.random_regular_graph(self.degree, clients, seed=drawn)
+        graph = networkx.random_regular_graph(self.degree, clients, seed=int(rng.integers(2**31)))
         return tuple(tuple(sorted(graph.neighbors(i))) for i in range(clients))
 
 
@@ -92,7 +92,7 @@ class Edges:
 
     edges: list[list[int]]
 
-    def edges_of(self, clients: int, seed: int) -> Neighbours:
+    def edges_of(self, clients: int, rng: np.random.Generator) -> Neighbours:
         learns_from: list[set[int]] = [set() for _ in range(clients)]
         for edge in self.edges:
             if len(edge) != 2:
@@ -134,11 +134,10 @@ class CommunicationGraph:
 
     def __init__(self, config: OpenSection, clients: int, seed: int) -> None:
         self.clients = clients
-        self._starts, self._phases = [0], [()]  # type: tuple[list[int], list[Neighbours]]
         if config.name == "phases":
             self._starts, self._phases = _phases(build(Phases, config.options(), "graph"), clients, seed)
         else:
-            self._phases = [_fixed(config.name, config.options(), clients, seed)]
+            self._starts, self._phases = [0], [_fixed(config.name, config.options(), clients, seed)]
 
     def neighbours(self, client: int, step: int) -> tuple[int, ...]:
         """Those that `client` learns from at `step`."""
@@ -151,23 +150,31 @@ class CommunicationGraph:
         return tuple(i for i in range(self.clients) if not any(phase[i] for phase in self._phases))
 
 
-def _fixed(name: str, options: Mapping[str, Any], clients: int, seed: int) -> Neighbours:
+def _fixed(
+    name: str, options: Mapping[str, Any], clients: int, seed: int, phase: int = 0, section: str = "graph"
+) -> Neighbours:
     if name not in GRAPHS:
-        raise ConfigurationError(f'graph.name = "{name}": unknown graph; {nearest(name, [*GRAPHS, "phases"])}')
-    return build(GRAPHS[name], options, "graph").edges_of(clients, seed)
+        raise ConfigurationError(f'{section}.name = "{name}": unknown graph; {nearest(name, [*GRAPHS, "phases"])}')
+    kind = build(GRAPHS[name], options, section)
+    try:
+        return kind.edges_of(clients, generator(seed, "graph", step=phase))
+    except ConfigurationError as error:
+        raise ConfigurationError(str(error).replace("graph.", f"{section}.", 1)) from None
 
 
 def _phases(config: Phases, clients: int, seed: int) -> tuple[list[int], list[Neighbours]]:
     starts, graphs, start = [], [], 0
     for number, phase in enumerate(config.phases):
-        options = dict(phase)
+        options, section = dict(phase), f"graph.phases.{number}"
         name, steps = options.pop("name", None), options.pop("steps", None)
         last = number == len(config.phases) - 1
-        if not isinstance(name, str) or name == "phases":
-            raise ConfigurationError(f"graph.phases.{number}.name: missing; one of {', '.join(GRAPHS)}")
-        if not last and (not isinstance(steps, int) or steps < 1):
-            raise ConfigurationError(f"graph.phases.{number}.steps: each phase but the last lasts 1 or more steps")
+        if not isinstance(name, str) or name not in GRAPHS:
+            raise ConfigurationError(f"{section}.name = {name!r}: must be one of {', '.join(GRAPHS)}")
+        if last and steps is not None:
+            raise ConfigurationError(f"{section}.steps = {steps!r}: the last phase stays to the end; leave steps out")
+        if not last and (type(steps) is not int or steps < 1):
+            raise ConfigurationError(f"{section}.steps = {steps!r}: each phase but the last lasts 1 or more steps")
         starts.append(start)
-        graphs.append(_fixed(name, options, clients, seed))
-        start += 0 if last else int(steps)
+        graphs.append(_fixed(name, options, clients, seed, number, section))
+        start += steps or 0
     return starts, graphs

@@ -16,6 +16,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -77,6 +78,10 @@ class Manifest(BaseModel):
         return manifest
 
 
+SUMMARY_KEYS = {
+    "algorithm", "seed", "steps", "seconds", "private_accuracy", "shared_accuracy", "clients", "bytes_received",
+    "classes", "image_shape", "deploy", "data", "version",
+}  # fmt: skip
 START_AGAIN = "start the run again in another folder"
 
 
@@ -85,7 +90,7 @@ class Record(Protocol):
 
     def event(self, event: Event) -> None: ...
 
-    def save(self, step: int, seconds: float, clients: Sequence[Client]) -> None: ...
+    def save(self, step: int, seconds: float, clients: Sequence[Client], *, pools: bool) -> None: ...
 
     def finish(self, summary: Mapping[str, Any]) -> None: ...
 
@@ -99,7 +104,7 @@ class InMemory:
     def event(self, event: Event) -> None:
         self.events.append(event)
 
-    def save(self, step: int, seconds: float, clients: Sequence[Client]) -> None:
+    def save(self, step: int, seconds: float, clients: Sequence[Client], *, pools: bool) -> None:
         pass
 
     def finish(self, summary: Mapping[str, Any]) -> None:
@@ -127,9 +132,18 @@ class RunFolder:
     def create(cls, path: Path, experiment: Experiment, data_fingerprint: str) -> "RunFolder":
         """A new run folder; one that holds anything already is refused."""
         check_free(path)
-        (path / "checkpoints").mkdir(parents=True)
-        write_whole(path / "experiment.toml", str(experiment).encode())
+        beside = path.with_name(f".{path.name}.partial")
+        if beside.exists():  # left by a run that was killed at this very place
+            shutil.rmtree(beside)
+        (beside / "checkpoints").mkdir(parents=True)
+        write_whole(beside / "experiment.toml", str(experiment).encode())
+        os.replace(beside, path)
         return cls(path, experiment, data_fingerprint)
+
+    @property
+    def saved(self) -> bool:
+        """Whether there is anything to go on with."""
+        return bool(self._files)
 
     def close(self) -> None:
         os.close(self._metrics)
@@ -137,17 +151,19 @@ class RunFolder:
     def event(self, event: Event) -> None:
         """Append a line to metrics.jsonl."""
         line = json.dumps(event, allow_nan=False).encode() + b"\n"
-        os.write(self._metrics, line)
+        left = memoryview(line)
+        while left:  # one call, unless the disk takes only a part
+            left = left[os.write(self._metrics, left) :]
         self._metrics_digest.update(line)
         self._metrics_bytes += len(line)
 
-    def save(self, step: int, seconds: float, clients: Sequence[Client]) -> None:
-        """Write a checkpoint, then let go of the files of the one before."""
+    def save(self, step: int, seconds: float, clients: Sequence[Client], *, pools: bool) -> None:
+        """Write a checkpoint, then let go of the files of the one before. A run that has ended needs no pools."""
         os.fsync(self._metrics)
         written: dict[str, str] = {}
         records = []
         for client in clients:
-            pool = [self._keep(snapshot, written) for snapshot in client.pool.entries]
+            pool = [self._keep(snapshot, written) for snapshot in client.pool.entries if pools]
             state = f"state-{step:08d}-client-{client.index:04d}.safetensors"
             written[state] = self._write(state, client_tensors(client), {"layout": json.dumps(client.state.describe())})
             records.append(ClientRecord(state=state, pool=pool, bytes_received=client.bytes_received))
@@ -231,7 +247,7 @@ class RunFolder:
     def _sweep(self) -> None:
         """Remove what no save points at: older states, replaced snapshots, half-written files of a killed save."""
         for path in self._checkpoints.iterdir():
-            if path.name != "manifest.json" and path.name not in self._files:
+            if path.is_file() and path.name != "manifest.json" and path.name not in self._files:
                 path.unlink()
 
 
@@ -272,7 +288,7 @@ def read_summary(folder: Path) -> dict[str, Any]:
         raise RunError(f"{folder}: not a run folder (it has no summary.json)") from None
     except ValueError:
         raise RunError(f"{path}: not valid JSON") from None
-    if not isinstance(summary, dict) or not {"shared_accuracy", "private_accuracy", "clients"} <= summary.keys():
+    if not isinstance(summary, dict) or SUMMARY_KEYS - summary.keys():
         raise RunError(f"{path}: not the summary of a run")
     return summary
 

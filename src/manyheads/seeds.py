@@ -18,7 +18,7 @@ def generator(seed: int, purpose: str, client: int = EVERYONE, step: int = 0) ->
     Philox is counter-based: seed, purpose and client make its key, the step the highest word of its counter.
 
     >>> generator(0, "targets", client=3, step=417).integers(8)
-    np.int64(4)
+    np.int64(2)
     """
     counter = np.array([0, 0, 0, step], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=_key(seed, purpose, client), counter=counter))

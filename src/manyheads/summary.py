@@ -44,7 +44,7 @@ def start_event(e: Ensemble) -> Event:
     return {
         "event": "start",
         "step": 0,
-        "label_counts": e.split.label_counts(e.dataset.train_labels, e.dataset.classes).tolist(),
+        "label_counts": e.label_counts().tolist(),
         "primary_labels": [list(labels) for labels in e.split.primary_labels],
         "public_samples": len(e.split.public),
         "validation_samples": len(e.split.validation),

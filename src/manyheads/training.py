@@ -1,6 +1,7 @@
 """The loop over windows: train, exchange, evaluate, record, save."""
 
 import contextlib
+import shutil
 import signal
 import threading
 import time
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 import torch
 
 from manyheads.algorithms.base import Algorithm, Neighbours
+from manyheads.classifier import Classifier, choose_head
 from manyheads.client import Client, learning_rate
 from manyheads.engine import ENGINES
 from manyheads.engine.base import Window, WindowLosses
@@ -66,12 +68,18 @@ class Interrupted(ManyheadsError):
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run: its clients can be used at once."""
+    """A finished run: its clients, in evaluation mode, can be used at once."""
 
     experiment: Experiment
     clients: list[Client]
     summary: dict[str, Any]
     folder: Path | None
+    stop_requested: bool = False  # asked to stop in its last window: it has ended, but what follows should not start
+
+    def classifier(self, client: int = 0, head: int | None = None, task: str = "shared") -> Classifier:
+        """One head of a client's model: uint8 images in, logits out. Without `head`: the one recommended for `task`."""
+        model, own = self.clients[client].model, self.summary["clients"][client]
+        return Classifier(model, choose_head(head, task, model.shape_HC[0], own["deploy"]), self.summary["classes"])
 
 
 def train(
@@ -91,7 +99,12 @@ def train(
     if path is None:
         return run.go(InMemory())
     with contextlib.closing(RunFolder.create(path, ensemble.experiment, ensemble.dataset.fingerprint())) as record:
-        return run.go(record)
+        try:
+            return run.go(record)
+        except TrainingError:
+            if not record.saved:  # a folder from which nothing can go on helps nobody
+                shutil.rmtree(path)
+            raise
 
 
 def resume(
@@ -149,12 +162,14 @@ class _Run:
                 self._tell(record, start_event(e))
                 exchange(e.clients, e.graph, e.algorithm, step=0)
             self._loop(record, stop)
-        for part in e.parts:  # a run resumed at its very end was judged before it was saved
-            if part.name not in self.evaluations:
-                self.evaluations[part.name] = evaluate(e.clients, part)
+            for part in e.parts:  # a run resumed at its very end was judged before it was saved
+                if part.name not in self.evaluations:
+                    self.evaluations[part.name] = evaluate(e.clients, part)
         summary = summarise(e, self.evaluations, seconds=self._seconds(), engine=self.engine, version=__version__)
         record.finish(summary)
-        return Result(e.experiment, e.clients, summary, self.folder)
+        for client in e.clients:
+            client.model.eval()
+        return Result(e.experiment, e.clients, summary, self.folder, stop.is_set())
 
     def _loop(self, record: Record, stop: threading.Event) -> None:
         e, training = self.ensemble, self.ensemble.experiment.training
@@ -171,7 +186,7 @@ class _Run:
             if self.step % every == 0 or at_end:
                 self._evaluate(record)
             if at_end or stop.is_set() or time.perf_counter() - saved >= training.save_seconds:
-                record.save(self.step, self._seconds(), e.clients)
+                record.save(self.step, self._seconds(), e.clients, pools=not at_end)
                 saved = time.perf_counter()
             if stop.is_set() and not at_end:
                 raise Interrupted(self.folder, self.step)
@@ -193,15 +208,18 @@ class _Run:
             )
 
     def _check_finite(self, losses: WindowLosses, window: Window) -> None:
-        if torch.isfinite(losses.values).all():
-            return
-        bad = (~torch.isfinite(losses.values)).nonzero()
-        client, step, term = min(bad.tolist(), key=lambda at: (at[1], at[0], at[2]))
-        value = losses.values[client, step, term].item()
-        raise TrainingError(
-            f"step {window.start + step}, {self.ensemble.clients[client].name}: the loss term "
-            f'"{losses.terms[term]}" is {value}; lower training.learning_rate or lengthen training.warmup_steps'
-        )
+        """Before anything else sees them: the losses of a window, and the weights that it left."""
+        clients, advice = self.ensemble.clients, "lower training.learning_rate or lengthen training.warmup_steps"
+        bad = (~torch.isfinite(losses.values)).nonzero().tolist()
+        if bad:
+            client, step, term = min(bad, key=lambda at: (at[1], at[0], at[2]))
+            raise TrainingError(
+                f"step {window.start + step}, {clients[client].name}: the loss term "
+                f'"{losses.terms[term]}" is {losses.values[client, step, term].item()}; {advice}'
+            )
+        for trained in clients:
+            if not torch.isfinite(trained.state.values).all():
+                raise TrainingError(f"step {window.stop - 1}, {trained.name}: a weight is not a number; {advice}")
 
     def _losses_event(self, losses: WindowLosses, window: Window) -> Event:
         mean = losses.values.double().mean(1)

@@ -66,6 +66,10 @@ def rewrite(path: Path, **changes: Any) -> None:
         ({"y_train": np.full(200, -1)}, "y_train holds -1; labels count from 0"),
         ({"x_test": np.zeros((50, 9, 9, 3), dtype=np.uint8)}, "they must be of one shape"),
         ({"class_names": np.array(["a"])}, "class_names holds 1 names"),
+        ({"x_train": np.zeros((200, 0, 10, 3), dtype=np.uint8)}, "x_train is uint8 with shape (200, 0, 10, 3)"),
+        ({"y_train": np.full(200, 2**63, dtype=np.uint64)}, "without large gaps"),
+        ({"y_train": np.full(200, 30_000_000)}, "labels go up to 30000000"),
+        ({"y_train": np.zeros(200, dtype=int), "y_test": np.zeros(50, dtype=int)}, "two or more classes"),
         (
             {"x_test": np.zeros((0, 12, 10, 3), dtype=np.uint8), "y_test": np.zeros(0, dtype=int)},
             "x_test holds no samples",

@@ -1,5 +1,6 @@
 """Who owns what."""
 
+import itertools
 import math
 
 import numpy as np
@@ -124,6 +125,22 @@ def test_even_gives_each_label_exactly_m_clients_and_equal_hands(
     assert [sum(label in own for own in made) for label in range(classes)] == [share] * classes
     sizes = [len(own) for own in made]
     assert max(sizes) - min(sizes) <= 1
+
+
+def test_even_makes_no_twins() -> None:
+    made = primary_labels(PrimaryLabels(assignment="even", clients_per_label=2), 100, 8, seed=0)
+    assert len(set(made)) == 8
+    shared = [len(set(a) & set(b)) for a, b in itertools.combinations(made, 2)]
+    assert max(shared) < 12  # of 25
+
+
+def test_tiny_sets_are_rounded_without_overlap() -> None:
+    config = DataConfig(public_fraction=0.0, validation_fraction=0.5, skew=0.0)
+    for samples in range(4, 12):
+        made = split(config, labels_of(samples, 2), 2, 1, seed=0)
+        assert len(made.public) == 0
+        assert len(made.validation) > 0
+        assert not set(made.validation.tolist()) & set(made.private[0].tolist())
 
 
 def test_dirichlet_is_skewed_for_small_alpha_and_even_for_large() -> None:

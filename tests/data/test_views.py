@@ -42,3 +42,9 @@ def test_model_input_is_centred_and_channels_last() -> None:
     assert made[:, 0, 0, 0].tolist() == [-2.0, 2.0]
     assert made.shape == (2, 3, 4, 4)
     assert model_input(images.contiguous(), torch.float32).is_contiguous(memory_format=torch.channels_last)
+
+
+def test_floats_are_not_written_over() -> None:
+    images = torch.full((1, 2, 2, 1), 255.0)
+    assert model_input(images, torch.float32).flatten().tolist() == [2.0] * 4
+    assert images.flatten().tolist() == [255.0] * 4

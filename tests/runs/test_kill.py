@@ -14,6 +14,7 @@ import pytest
 
 from manyheads import Experiment, resume, train
 from manyheads.runs import read_client_values, read_events, read_summary
+from manyheads.training import Silent
 
 ROOT = Path(__file__).parents[2]
 TIMES = {"seconds", "client_steps_per_second"}
@@ -56,6 +57,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("moment", "number"),
     [
         ("before-rename", 3),  # within the first save
+        ("half-write", 1),  # before any save
         ("after-rename", 9),  # between the snapshots and the manifest
         ("before-rename", 8),
         ("half-write", 4),  # half a line of metrics.jsonl
@@ -110,7 +112,42 @@ def metrics_size(folder: Path) -> int:
     return path.stat().st_size if path.exists() else -1
 
 
-def test_the_second_interrupt_leaves_at_once_with_the_last_save_intact(tiny: Experiment, tmp_path: Path) -> None:
+def test_killed_before_the_folder_has_its_name(tiny: Experiment, tmp_path: Path) -> None:
+    """Then there is no run folder, and the same command begins again."""
+    folder = tmp_path / "run"
+    for moment, number in (("before-rename", 1), ("before-rename", 2)):
+        command = [sys.executable, "-m", "tests.runs.killed", str(folder), moment, str(number)]
+        assert subprocess.run(command, cwd=ROOT, check=False).returncode == -signal.SIGKILL
+        assert not folder.exists()
+    train(tiny, folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+class InterruptTwice(Silent):
+    """Two interrupts, one client-step apart, after so many client-steps."""
+
+    def __init__(self, client_steps: int) -> None:
+        self.left = client_steps
+
+    def progressed(self, client_steps: int) -> None:
+        self.left -= client_steps
+        if self.left in (0, -1):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_the_second_interrupt_leaves_at_once_with_the_last_save_intact(
+    uninterrupted: Path, tiny: Experiment, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny.with_values(training={"save_seconds": 0.0}), folder, observer=InterruptTwice(32))
+    nothing_half_written(folder)
+    assert json.loads((folder / "checkpoints" / "manifest.json").read_text())["step"] == 10
+    resume(folder)
+    assert outcome(folder) == outcome(uninterrupted)
+
+
+def test_what_the_two_interrupts_say(tiny: Experiment, tmp_path: Path) -> None:
     toml, folder = tmp_path / "long.toml", tmp_path / "run"
     # A window of some minutes: the first interrupt alone would wait for its end.
     long = {"steps": 30_000, "log_every": 30_000, "save_seconds": 0.0}
@@ -128,5 +165,3 @@ def test_the_second_interrupt_leaves_at_once_with_the_last_save_intact(tiny: Exp
     assert process.returncode == 130
     assert "left at once" in errors
     assert "Traceback" not in errors
-    nothing_half_written(folder)
-    assert os.listdir(folder / "checkpoints") == []

@@ -1,14 +1,17 @@
 """The run folder: what is in it, and what a damaged one says."""
 
+import fcntl
 import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from manyheads import Experiment, RunError, resume, train
-from manyheads.runs import read_events, read_experiment, read_summary, write_whole
+from manyheads.runs import RunFolder, read_events, read_experiment, read_summary, write_whole
 from manyheads.training import Interrupted, Silent
 
 
@@ -77,14 +80,15 @@ def test_without_validation_no_head_is_chosen(tiny: Experiment) -> None:
     assert summary["validation"] is None
 
 
-def test_only_the_files_of_the_last_save_stay(tiny: Experiment, tmp_path: Path) -> None:
-    train(tiny.with_values(training={"save_seconds": 0.0}), tmp_path / "run")
-    kept = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
-    manifest = json.loads((tmp_path / "run" / "checkpoints" / "manifest.json").read_text())
+def test_only_the_files_of_the_last_save_stay(stopped: Path) -> None:
+    kept = sorted(path.name for path in (stopped / "checkpoints").iterdir())
+    manifest = json.loads((stopped / "checkpoints" / "manifest.json").read_text())
     assert kept == sorted([*manifest["files"], "manifest.json"])
-    assert manifest["step"] == 20
-    shown = {name for client in manifest["clients"] for name in client["pool"]}
-    assert len([name for name in kept if name.startswith("snapshot-")]) == len(shown)
+    shown = [name for client in manifest["clients"] for name in client["pool"]]
+    assert len(shown) == 9
+    assert {name for name in kept if name.startswith("snapshot-")} == set(shown)
+    resume(stopped)
+    assert len(list((stopped / "checkpoints").iterdir())) == 4  # three clients and the manifest: pools are let go
 
 
 def test_a_folder_that_exists_is_refused_and_left_alone(run: Path, tiny: Experiment, tmp_path: Path) -> None:
@@ -98,6 +102,38 @@ def test_a_folder_that_exists_is_refused_and_left_alone(run: Path, tiny: Experim
 
 def test_an_interrupted_run_goes_on(stopped: Path, run: Path) -> None:
     assert resume(stopped).summary["shared_accuracy"] == read_summary(run)["shared_accuracy"]
+
+
+@pytest.mark.parametrize(("save_seconds", "saves"), [(60.0, 1), (0.0, 8)])
+def test_save_seconds_decides_how_often(
+    tiny: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save_seconds: float, saves: int
+) -> None:
+    steps, save = [], RunFolder.save
+
+    def counted(self: RunFolder, step: int, *args: Any, **options: Any) -> None:
+        steps.append(step)
+        save(self, step, *args, **options)
+
+    monkeypatch.setattr(RunFolder, "save", counted)
+    train(tiny.with_values(training={"save_seconds": save_seconds}), tmp_path / "run")
+    assert len(steps) == saves
+    assert steps[-1] == 20
+
+
+def test_a_stop_in_the_last_window_lets_the_run_end(tiny: Experiment, tmp_path: Path) -> None:
+    result = train(tiny, tmp_path / "run", observer=StopAt(57))
+    assert result.stop_requested
+    assert read_summary(tmp_path / "run")["steps"] == 20
+    assert not train(tiny).stop_requested
+
+
+def test_a_disk_that_takes_half_a_line_gets_the_other_half(
+    run: Path, tiny: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda to, data: write(to, data[: max(1, len(data) // 2)]))
+    train(tiny, tmp_path / "halves")
+    assert len(read_events(tmp_path / "halves")) == len(read_events(run))
 
 
 Damage = Callable[[Path], None]
@@ -153,8 +189,6 @@ def test_a_checkpoint_of_another_experiment_is_refused(stopped: Path) -> None:
 
 
 def test_changed_data_are_noticed(tiny: Experiment, small_npz: Path, tmp_path: Path) -> None:
-    import numpy as np
-
     data = {"source": "npz", "path": str(small_npz), "primary_labels": {"assignment": "random", "per_client": 3}}
     with pytest.raises(Interrupted):
         train(tiny.with_values(data=data), tmp_path / "npz", observer=StopAt(25))
@@ -166,8 +200,6 @@ def test_changed_data_are_noticed(tiny: Experiment, small_npz: Path, tmp_path: P
 
 
 def test_a_run_is_held_by_one_process(stopped: Path) -> None:
-    import fcntl
-
     with (stopped / "metrics.jsonl").open("a") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(RunError, match="another process is running"):

@@ -1,7 +1,8 @@
 """The algorithms by name. Code from elsewhere is named by its path: `name = "my_lab.gossip:Gossip"`."""
 
+import dataclasses
 import importlib
-from dataclasses import asdict
+from typing import Any
 
 from manyheads.algorithms.base import Algorithm
 from manyheads.algorithms.mhd import MHD
@@ -10,19 +11,21 @@ from manyheads.errors import ConfigurationError
 from manyheads.experiment import OpenSection, build, nearest
 
 ALGORITHMS: dict[str, type[Algorithm]] = {"mhd": MHD, "separate": Separate}
+METHODS = ("collect", "apply", "plan", "losses")
 
 
 def make_algorithm(config: OpenSection) -> Algorithm:
     """The algorithm that `[algorithm]` describes."""
-    return build(_find(config.name), config.options(), "algorithm")
+    made: Algorithm = build(_find(config.name), config.options(), "algorithm")
+    return made
 
 
 def with_defaults(config: OpenSection) -> OpenSection:
     """`[algorithm]` with every key that its algorithm has."""
-    return OpenSection(name=config.name, **asdict(make_algorithm(config)))  # type: ignore[call-overload]
+    return OpenSection(name=config.name, **dataclasses.asdict(make_algorithm(config)))  # type: ignore[call-overload]
 
 
-def _find(name: str) -> type[Algorithm]:
+def _find(name: str) -> Any:
     if name in ALGORITHMS:
         return ALGORITHMS[name]
     module, colon, attribute = name.partition(":")
@@ -33,8 +36,11 @@ def _find(name: str) -> type[Algorithm]:
         )
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise ConfigurationError(f'algorithm.name = "{name}": cannot be imported: {error}') from None
-    if not isinstance(found, type) or not hasattr(found, "__dataclass_fields__"):
-        raise ConfigurationError(f'algorithm.name = "{name}": must be a frozen dataclass (docs/adding.md)')
+    missing = [method for method in METHODS if not hasattr(found, method)]
+    if not isinstance(found, type) or not dataclasses.is_dataclass(found) or missing:
+        raise ConfigurationError(
+            f'algorithm.name = "{name}": not a frozen dataclass with {", ".join(METHODS)} (docs/adding.md)'
+        )
     return found

@@ -49,7 +49,9 @@ def npz(config: DataConfig) -> Dataset:
             arrays = {name: file[name] for name in (*NPZ_ARRAYS, "class_names") if name in file}
             present = list(file.files)
     except OSError as error:
-        raise DataError(f'data.path = "{path}": cannot be read: {error.strerror or "not an .npz file"}') from None
+        hint = "" if path.is_absolute() else f" (relative paths count from {Path.cwd()})"
+        reason = error.strerror or "not an .npz file"
+        raise DataError(f'data.path = "{path}": cannot be read: {reason}{hint}') from None
     except (ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
         raise DataError(f'data.path = "{path}": not a readable .npz file: {_one_line(error)}') from None
     missing = [name for name in NPZ_ARRAYS if name not in arrays]
@@ -65,7 +67,13 @@ def npz(config: DataConfig) -> Dataset:
             f'data.path = "{path}": x_train holds images of {train_images.shape[1:]}, '
             f"x_test of {test_images.shape[1:]}; they must be of one shape"
         )
-    names = _class_names(path, arrays, 1 + int(max(train_labels.max(), test_labels.max())))
+    classes = 1 + int(max(train_labels.max(), test_labels.max()))
+    if not 2 <= classes <= len(train_labels) + len(test_labels):
+        raise DataError(
+            f'data.path = "{path}": labels go up to {classes - 1}; needed: two or more classes, '
+            "and no more than there are samples"
+        )
+    names = _class_names(path, arrays, classes)
     return Dataset(path.stem, train_images, train_labels, test_images, test_labels, names)
 
 
@@ -86,7 +94,7 @@ def _one_line(error: Exception) -> str:
 def _part(path: Path, arrays: Mapping[str, NDArray[Any]], part: str) -> tuple[Images, Labels]:
     images, labels = arrays[f"x_{part}"], arrays[f"y_{part}"]
     where = f'data.path = "{path}": '
-    if images.dtype != np.uint8 or images.ndim not in (3, 4):
+    if images.dtype != np.uint8 or images.ndim not in (3, 4) or 0 in images.shape[1:]:
         raise DataError(
             f"{where}x_{part} is {images.dtype} with shape {images.shape}; "
             "needed: uint8, samples x height x width (x channels)"
@@ -100,6 +108,8 @@ def _part(path: Path, arrays: Mapping[str, NDArray[Any]], part: str) -> tuple[Im
         raise DataError(f"{where}x_{part} holds no samples")
     if labels.min() < 0:
         raise DataError(f"{where}y_{part} holds {labels.min()}; labels count from 0")
+    if labels.max() >= 2**31:
+        raise DataError(f"{where}y_{part} holds {labels.max()}; labels count from 0, without large gaps")
     return images if images.ndim == 4 else images[..., None], labels.astype(np.int64)
 
 

@@ -63,11 +63,13 @@ def primary_labels(config: PrimaryLabels, classes: int, clients: int, seed: int)
         raise ConfigurationError(
             f"data.primary_labels.clients_per_label = {shares}: there are only {clients} clients; at most {clients}"
         )
-    # Dealt like cards: `shares` copies of each shuffled label go to consecutive clients, so no client has too many.
-    shuffled = generator(seed, "primary labels").permutation(classes)
+    # Each label goes to the clients with the fewest so far, drawn among equals: hands stay equal, and no two are twins.
+    rng = generator(seed, "primary labels")
     hands: list[list[int]] = [[] for _ in range(clients)]
-    for card, label in enumerate(np.repeat(shuffled, shares).tolist()):
-        hands[card % clients].append(label)
+    for label in range(classes):
+        order = rng.permutation(clients).tolist()
+        for client in sorted(order, key=lambda client: len(hands[client]))[:shares]:
+            hands[client].append(label)
     return tuple(tuple(sorted(hand)) for hand in hands)
 
 
@@ -100,20 +102,19 @@ def _parts(config: DataConfig, samples: int, seed: int) -> tuple[Indices, Indice
     that the private part stays as it is while the public one grows.
     """
     order = generator(seed, "parts").permutation(samples)
-    assert config.private_fraction is not None  # filled in by DataConfig
-    private_size = round(config.private_fraction * samples)
-    validation_size = round(config.validation_fraction * samples)
+    private_size = round(config.private_share * samples)
     first_private = samples - private_size
+    # Rounding may claim one sample twice; the validation part, then the public one, gives way.
+    validation_size = min(round(config.validation_fraction * samples), first_private)
     private = order[first_private:]
     validation = order[first_private - validation_size : first_private]
     if config.public == "all":
         public = np.concatenate([order[: first_private - validation_size], private])
     else:
-        # Rounding may claim one sample twice; the public part gives way.
         public = order[: min(round(config.public_fraction * samples), first_private - validation_size)]
     if private_size == 0:
         raise ConfigurationError(
-            f"data.private_fraction = {config.private_fraction:g}: no private samples are left of {samples}; raise it"
+            f"data.private_fraction = {config.private_share:g}: no private samples are left of {samples}; raise it"
         )
     if len(public) == 0 and config.public_fraction > 0:
         raise ConfigurationError(
@@ -139,7 +140,7 @@ def _owners_by_skew(
 
 
 def _owners_by_dirichlet(labels: Labels, alpha: float, classes: int, clients: int, seed: int) -> Indices:
-    """Each label is divided in proportions drawn from Dirichlet(alpha), as in Hsu et al. 2019."""
+    """Each label is divided in proportions drawn from Dirichlet(alpha), as in Yurochkin et al. 2019."""
     rng = generator(seed, "owners")
     owner = np.zeros(len(labels), dtype=np.int64)
     for label in range(classes):

@@ -35,7 +35,7 @@ def model_input(images_BHWC: Tensor, dtype: torch.dtype) -> Tensor:
 
     The constants are fixed: statistics of the data would tell one client about another's.
     """
-    return images_BHWC.permute(0, 3, 1, 2).to(dtype).sub_(127.5).mul_(1.0 / 63.75)
+    return images_BHWC.permute(0, 3, 1, 2).to(dtype).sub(127.5).mul_(1.0 / 63.75)
 
 
 def _reflect(position: Tensor, size: int) -> Tensor:

@@ -87,7 +87,8 @@ def split_figure(
     axes = figure.add_subplot()
     image = axes.imshow(counts, aspect="auto", cmap="Blues", interpolation="nearest")
     if classes <= 30:
-        axes.set_xticks(range(classes), class_names, rotation=0 if max(map(len, class_names)) <= 2 else 90)
+        labels = [name.replace("$", r"\$") for name in class_names]  # a dollar would begin a formula
+        axes.set_xticks(range(classes), labels, rotation=0 if max(map(len, labels)) <= 2 else 90)
         for client, primary in enumerate(primary_labels):
             for label in primary:
                 frame = matplotlib.patches.Rectangle(
@@ -110,7 +111,8 @@ def compare_figure(runs: dict[str, Path]) -> Figure:
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     over_time, at_end = figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)
     most_heads = 1
-    for number, (name, folder) in enumerate(runs.items()):
+    for number, (path, folder) in enumerate(runs.items()):
+        name = path.replace("$", r"\$")
         style: dict[str, Any] = {"color": f"C{number}", "marker": "o", "markersize": 4, "label": name}
         test = [e for e in read_events(folder) if e["event"] == "evaluation" and e["part"] == "test"]
         last = [100 * np.mean([client[-1] for client in event["shared_accuracy"]]) for event in test]

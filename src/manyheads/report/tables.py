@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 Summary = Mapping[str, Any]
@@ -48,7 +49,9 @@ def _add_head_columns(table: Table, heads: int) -> None:
 
 def labels_text(labels: Sequence[int], names: Sequence[str], most: int = 5) -> str:
     """The labels by name where they are few, otherwise how many there are."""
-    return ", ".join(names[label] for label in labels) if len(labels) <= most else f"{len(labels)} of {len(names)}"
+    if len(labels) > most:
+        return f"{len(labels)} of {len(names)}"
+    return escape(", ".join(names[label] for label in labels))
 
 
 def deploy_text(summary: Summary) -> str:
@@ -80,7 +83,7 @@ def compare_table(runs: Mapping[str, Summary]) -> Table:
     """Runs side by side: accuracies by head, samples, steps, bytes and seconds."""
     heads = max(len(summary["shared_accuracy"]) for summary in runs.values())
     table = Table(title="Test accuracy in %, mean over clients")
-    table.add_column("run")
+    table.add_column("run", overflow="fold")
     table.add_column("clients", justify="right")
     table.add_column("private\nmain", justify="right")
     for head in range(heads):
@@ -91,7 +94,7 @@ def compare_table(runs: Mapping[str, Summary]) -> Table:
         shared = [percent(value) for value in summary["shared_accuracy"]]
         received = summary["bytes_received"]
         table.add_row(
-            name,
+            escape(name),
             str(len(summary["clients"])),
             percent(summary["private_accuracy"][0]),
             *shared,
@@ -112,7 +115,9 @@ def bytes_text(count: float) -> str:
 
 def seeds_table(summaries: Sequence[Summary]) -> Table:
     """Mean and spread (standard deviation) over seeds."""
-    table = Table(title=f"Test accuracy in %, mean over clients ({summaries[0]['algorithm']}, {len(summaries)} seeds)")
+    table = Table(
+        title=escape(f"Test accuracy in %, mean over clients ({summaries[0]['algorithm']}, {len(summaries)} seeds)")
+    )
     for name in ("accuracy", "seed"):
         table.add_column(name, no_wrap=True)
     _add_head_columns(table, len(summaries[0]["shared_accuracy"]))
@@ -136,7 +141,7 @@ def split_table(
     table.add_column("samples", justify="right")
     if len(class_names) <= 20:
         for name in class_names:
-            table.add_column(name, justify="right")
+            table.add_column(escape(name), justify="right")
     else:
         table.add_column("labels", justify="right")
         table.add_column("primary", justify="right")

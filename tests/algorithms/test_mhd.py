@@ -1,0 +1,44 @@
+"""Eq. 1 as a whole, put together by hand from what the drawn snapshots say."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from manyheads import Experiment
+from manyheads.algorithms.mhd import MHD
+from manyheads.ensemble import assemble
+from manyheads.training import exchange
+
+
+@pytest.mark.parametrize("entries", [[0], [2], [1, 2]])
+def test_the_loss_is_made_of_the_drawn_targets(tiny: Experiment, entries: list[int]) -> None:
+    ensemble = assemble(tiny.with_values(algorithm={"nu_emb": 0.5, "nu_aux": 2.0}), dtype=torch.float64)
+    algorithm, client = ensemble.algorithm, ensemble.clients[0]
+    assert isinstance(algorithm, MHD)
+    exchange(ensemble.clients, ensemble.graph, algorithm, step=0)
+    # Three different teachers, so that it matters which ones are asked.
+    for number, snapshot in enumerate(client.pool.entries):
+        snapshot.tensors()["values"].mul_(1.0 + 0.1 * number)
+    plan = {"targets": np.array([entries]), "ramp": np.array([0.25])}
+    batch = client.batches(0, 1, plan).at(0)
+    assert batch.public is not None
+    terms = algorithm.losses(client, batch, 0)
+
+    private, _ = client.model(batch.private.images)
+    logits, embedding = (output.detach() for output in client.model(batch.public.images))
+    heard = [client.pool.entries[entry].outputs(batch.public) for entry in entries]
+    prediction = torch.zeros((), dtype=torch.float64)
+    for b in range(len(logits)):
+        for k in range(1, logits.shape[1]):
+            choices = [logits[b, k - 1].softmax(-1)] + [other.probabilities_BHC[b, k - 1] for other in heard]
+            target = max(choices, key=lambda p: float(p.max()))
+            prediction = prediction - (target * logits[b, k].log_softmax(-1)).sum() / len(logits)
+    unit = embedding / embedding.norm(dim=-1, keepdim=True)
+    distance = sum(
+        ((unit - other.embedding_BE / other.embedding_BE.norm(dim=-1, keepdim=True)) ** 2).sum(-1).mean()
+        for other in heard
+    )
+    assert terms["cross_entropy"].item() == pytest.approx(cross_entropy(private[:, 0], batch.labels).item())
+    assert terms["prediction"].item() == pytest.approx(0.25 * 2.0 * prediction.item())
+    assert terms["embedding"].item() == pytest.approx(0.25 * 0.5 * float(distance))
