@@ -1,0 +1,62 @@
+"""What the docs say is what happens."""
+
+import dataclasses
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from manyheads import Experiment, train
+from manyheads.algorithms.mhd import MHD
+from manyheads.graph import GRAPHS
+
+ROOT = Path(__file__).parent.parent
+
+
+def python_block(page: str) -> str:
+    found = re.search(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    assert found, f"{page} has lost its example"
+    return found.group(1)
+
+
+def keys_of(kind: type[BaseModel]) -> set[str]:
+    nested = [field.annotation for field in kind.model_fields.values()]
+    inner = [keys_of(n) for n in nested if isinstance(n, type) and issubclass(n, BaseModel)]
+    return set(kind.model_fields).union(*inner)
+
+
+def test_every_key_is_documented() -> None:
+    page = (ROOT / "docs" / "experiment.md").read_text()
+    named = set(re.findall(r"[a-z_]+", " ".join(re.findall(r"`([^`]+)`", page))))
+    assert keys_of(Experiment) - {"name"} <= named
+    assert {field.name for field in dataclasses.fields(MHD)} <= named  # type: ignore[arg-type]
+    assert {*GRAPHS, "phases"} <= named
+
+
+def test_an_algorithm_of_one_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Experiment) -> None:
+    (tmp_path / "my_lab.py").write_text(python_block("docs/adding.md"))
+    monkeypatch.syspath_prepend(tmp_path)
+    runs = [
+        train(tiny.with_values(algorithm={"name": "my_lab:LabelSmoothing", "smoothing": smoothing})).summary
+        for smoothing in (0.0, 0.5)
+    ]
+    alone = train(tiny.with_values(algorithm={"name": "separate"})).summary
+    assert runs[0]["private_accuracy"] == alone["private_accuracy"]
+    assert runs[1]["private_accuracy"] != alone["private_accuracy"]
+    del sys.modules["my_lab"]
+
+
+def test_the_readme_s_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (
+        python_block("README.md")
+        .replace('"experiments/', f'"{ROOT}/experiments/')
+        .replace('"steps": 300', '"steps": 40')
+    )
+    assert '"steps": 40' in code
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    exec(compile(code, "README.md", "exec"), names)  # noqa: S102
+    assert "classify" in names
+    assert (tmp_path / "runs" / "mine" / "summary.json").exists()
