@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from manyheads import Experiment, load_model
+from manyheads import ConfigurationError, Experiment, load_model
 from manyheads.cli import app
 from manyheads.report import tables
 
@@ -41,7 +41,7 @@ def test_run_shows_a_table_and_leaves_pictures(tiny_file: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "tiny: step 20/20: private" in result.output
     assert len(re.findall(r"\| mean ", result.output)) == 2
-    assert "Deploy head" in result.output
+    assert "On average, head" in result.output
     assert "\x1b[" not in result.output
     folder = Path("runs/tiny")
     assert {p.name for p in (folder / "plots").iterdir()} == {"accuracy.png", "losses.png", "split.png"}
@@ -60,7 +60,10 @@ def test_seeds_report_mean_and_spread_and_go_on(tiny_file: Path) -> None:
     first = call(*arguments)
     assert first.exit_code == 0, first.output
     assert "mean" in first.output
-    assert "spread" in first.output
+    assert "std. deviation" in first.output
+    both = call("compare", "many", "many/seed-0", "--plot", "many.png")
+    assert both.exit_code == 0, both.output
+    assert re.search(r"\| many +\| +3 \| +\d+\.\d ± \d+\.\d \|", both.output)
     summaries = [json.loads(Path(f"many/seed-{seed}/summary.json").read_text()) for seed in (0, 1)]
     values = [summary["shared_accuracy"][-1] for summary in summaries]
     assert tables.percent(sum(values) / 2) in first.output
@@ -102,6 +105,11 @@ def test_compare_and_export(tiny_file: Path) -> None:
         from_run, from_export = load_model("one", 1, head=head), load_model("model", head=head)
         assert torch.equal(from_run(torch.from_numpy(images)), from_export(torch.from_numpy(images)))
     assert load_model("model", task="private").head == summary["deploy"]["private"]
+    with pytest.raises(ConfigurationError, match="holds the model of client-1 only"):
+        load_model("model", client=2)
+    code = re.search(r"```python\n(.*?)```", card, re.DOTALL)
+    assert code
+    exec(code.group(1).replace("PATH/OF/THIS/FOLDER", "model"), {})  # noqa: S102
 
 
 def test_split_prints_and_plots(tiny_file: Path) -> None:
@@ -140,6 +148,30 @@ def test_demo_leaves_other_runs_alone(monkeypatch: pytest.MonkeyPatch, tiny: Exp
     assert call("demo", "--out", "theirs").exit_code == 0
 
 
+def test_another_name_lets_go_of_the_old_one_s_keys(tiny_file: Path) -> None:
+    short = ("--set", "training.steps=4", "--set", "evaluate.every=4")
+    assert call("run", tiny_file, *short, "--set", "algorithm.name=separate", "--out", "a").exit_code == 0
+    changed = ("--set", "algorithm.nu_aux=1.0", "--set", "graph={name='islands', size=3}")
+    assert call("run", tiny_file, *short, *changed, "--out", "b").exit_code == 0
+    assert Experiment.load("b/experiment.toml").algorithm.options()["pool_size"] == 3  # kept: the name is the same
+    even = ("--set", "data.primary_labels.assignment=even", "--set", "data.primary_labels.clients_per_label=1")
+    made = call("run", "b/experiment.toml", *even, "--set", "graph.name=cycle", "--out", "c")
+    assert made.exit_code == 0, made.output
+
+
+def test_an_algorithm_in_the_working_folder_is_found(tiny_file: Path) -> None:
+    Path("my_lab.py").write_text(
+        "from dataclasses import dataclass\nfrom manyheads.algorithms.separate import Separate\n"
+        "@dataclass(frozen=True)\nclass Mine(Separate):\n    knob: float = 1.0\n"
+    )
+    command = [str(Path(sys.executable).parent / "manyheads"), "run", str(tiny_file), "--out", "run"]
+    done = subprocess.run(
+        [*command, "--set", "algorithm={name='my_lab:Mine', knob=2.0}"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert Experiment.load("run/experiment.toml").algorithm.options() == {"knob": 2.0}
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -160,6 +192,7 @@ def test_demo_leaves_other_runs_alone(monkeypatch: pytest.MonkeyPatch, tiny: Exp
         (["algorithm.select=all", "algorithm.self_target=true"], "self_target = true: has no meaning"),
         (["algorithm.name=mdh"], 'algorithm.name = "mdh": unknown algorithm; did you mean "mhd"?'),
         (["algorithm={name='nowhere.such:Thing'}"], "cannot be imported"),
+        (["graph=complete"], 'graph = "complete": is a section; write [graph] with name = "complete"'),
         (["graph={name='edges', edges=[[0,1],[1,9]]}"], "graph.edges: client 9 does not exist (clients = 3: 0 to 2)"),
         (["graph={name='edges', edges=[[0,1],[1,0]]}"], "client 2 has nobody to learn from"),
         (["clients=5", "graph={name='islands', size=2}"], "client 4 has nobody to learn from"),

@@ -20,8 +20,29 @@ def test_the_bar_shows_losses_accuracy_and_time_left(tiny: Experiment) -> None:
         bar._progress.refresh()
     assert "tiny" in out.getvalue()
     assert "left" in out.getvalue()
-    assert "loss " in out.getvalue()
+    assert "cross_entropy " in out.getvalue()
     assert "private" in out.getvalue()
+
+
+def test_a_narrow_terminal_keeps_the_time_left() -> None:
+    out = io.StringIO()
+    with Bar(Console(file=out, force_terminal=True, width=60), "a-long-name-of-a-run") as bar:
+        task = bar._progress.add_task("a-long-name-of-a-run", total=10, completed=5, state="private 98 %; " * 9)
+        bar._progress.refresh()
+        assert task == 0
+    assert " 50 %" in out.getvalue()
+    assert "left" in out.getvalue()
+    assert "…" in out.getvalue()
+
+
+def test_plain_lines_come_at_least_every_minute(tiny: Experiment, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Lines(Screen(quiet=True), "x")
+    lines.steps, lines.step = 100, 10
+    lines._began -= 90.0
+    lines._said -= 90.0
+    lines.losses({"cross_entropy": 1.0})
+    lines.losses({"cross_entropy": 1.0})
+    assert capsys.readouterr().out == "x: step 10/100: about 14 min left; cross_entropy 1.000\n"
 
 
 def test_stopping_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,7 +51,7 @@ def test_stopping_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == ""
     lines.progressed(1)
     lines.progressed(1)
-    assert capsys.readouterr().out == STOPPING + "\n"
+    assert capsys.readouterr().out == STOPPING.format(0) + "\n"
 
 
 def test_a_collapsed_head_is_warned_of_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from manyheads.evaluate import Part, Scores, best_head, mean_by_head, perplexity, score
+from manyheads.evaluate import Part, Scores, best_head, head_for_private_task, mean_by_head, perplexity, score
 
 
 class Stub(nn.Module):
@@ -66,6 +66,19 @@ def test_helpers() -> None:
     assert perplexity(np.array([0.5, 0.5, 0.0])) == pytest.approx(2.0)
     assert mean_by_head([[0.0, 1.0], [0.5, 0.0]]) == [0.25, 0.5]
     assert best_head([0.1, 0.7, 0.7]) == 1
+
+
+def test_the_main_head_serves_the_private_task_unless_another_is_clearly_better() -> None:
+    assert head_for_private_task([0.90, 0.92], samples=20) == 0
+    assert head_for_private_task([0.90, 0.92], samples=2_000) == 1
+    assert head_for_private_task([0.5, 0.4, 1.0], samples=10) == 2
+    assert head_for_private_task([0.0, 0.0], samples=0) == 0
+
+
+def test_private_accuracy_is_worth_as_many_samples_as_it_weighs() -> None:
+    found = scores([0] * 10 + [1] * 10 + [2] * 10 + [3] * 10)
+    assert found.private_samples(np.full(4, 0.25)) == pytest.approx(40.0)
+    assert found.private_samples(np.array([1.0, 0.0, 0.0, 0.0])) == pytest.approx(10.0)
 
 
 def test_the_model_is_left_in_the_mode_it_was_in() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from manyheads import Experiment, TrainingError, load_model, resume, train
+from manyheads import ConfigurationError, Experiment, TrainingError, load_model, resume, train
 from manyheads.algorithms import ALGORITHMS
 from manyheads.ensemble import Ensemble, assemble
 from manyheads.runs import Event, read_summary
@@ -193,6 +193,18 @@ def test_distillation_shares_what_separate_training_cannot() -> None:
     alone = train(short.with_values(algorithm={"name": "separate"})).summary
     assert together["shared_accuracy"][-1] > alone["shared_accuracy"][0] + 0.12
     assert together["private_accuracy"][0] > alone["private_accuracy"][0] - 0.03
+
+
+def test_a_classifier_takes_the_images_it_was_made_for(tiny: Experiment, tiny_file: Path) -> None:
+    classify = train(tiny_file).classifier(client=1)
+    images = np.zeros((3, 8, 8, 1), dtype=np.uint8)
+    assert classify(images).shape == (3, 10)
+    assert torch.equal(classify(images), classify(torch.from_numpy(images)))
+    for wrong in (images.astype(np.float32), images[:, :4], images[0], images.transpose(0, 3, 1, 2)):
+        with pytest.raises(ValueError, match="needed: uint8"):
+            classify(wrong)
+    with pytest.raises(ConfigurationError, match="clients 0 to 2"):
+        train(tiny).classifier(client=99)
 
 
 def test_the_returned_clients_and_a_loaded_model_agree(tiny: Experiment, tmp_path: Path) -> None:

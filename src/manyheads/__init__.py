@@ -8,14 +8,16 @@
 from manyheads.errors import ConfigurationError, DataError, ManyheadsError, RunError, TrainingError
 from manyheads.experiment import Experiment
 from manyheads.export import load_model
-from manyheads.training import Result, resume, train
+from manyheads.training import Interrupted, Observer, Result, resume, train
 from manyheads.version import __version__
 
 __all__ = [
     "ConfigurationError",
     "DataError",
     "Experiment",
+    "Interrupted",
     "ManyheadsError",
+    "Observer",
     "Result",
     "RunError",
     "TrainingError",

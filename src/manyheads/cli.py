@@ -1,9 +1,10 @@
 """The command line. Every mistake ends in one line on standard error and exit status 2."""
 
 import functools
+import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -46,8 +47,8 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Plain lines instead of a p
 class Stopped(ManyheadsError):
     """Asked to stop between two runs."""
 
-    def __init__(self) -> None:
-        super().__init__("stopped before the next run; what has ended is saved")
+    def __init__(self, text: str = "stopped before the next run; what has ended is saved") -> None:
+        super().__init__(text)
 
 
 def command(function: Command, name: str | None = None) -> Command:
@@ -109,8 +110,8 @@ def demo(
         summaries[name] = result.summary
     for name in runs:
         plots.plot_run(out / name)
-    plots.save(plots.compare_figure({name: out / name for name in runs}), out / "demo.png")
-    screen.show(tables.compare_table(summaries))
+    plots.save(plots.compare_figure({name: [out / name] for name in runs}), out / "demo.png")
+    screen.show(tables.compare_table({name: [summary] for name, summary in summaries.items()}))
     screen.say(_moral(summaries))
     screen.say(f"Picture: {out / 'demo.png'}. Runs: {', '.join(str(out / name) for name in runs)}.")
 
@@ -120,7 +121,7 @@ def run(
     experiment: ExperimentFile,
     settings: Settings = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds to run, from the experiment's on.")] = 1,
-    out: Annotated[Path | None, typer.Option(help="The run folder [default: runs/NAME].")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder.", show_default="runs/NAME")] = None,
     engine: EngineName = "plain",
     device: DeviceName = "cpu",
     quiet: Quiet = False,
@@ -130,23 +131,26 @@ def run(
     loaded = Experiment.load(experiment, settings or ())
     folder = out or Path("runs") / experiment.stem
     if seeds == 1:
-        with screen.watch(experiment.stem) as watcher:
+        with screen.watch(folder.name) as watcher:
             result = train(loaded, folder, engine=engine, device=device, observer=watcher)
         _show_result(screen, result, folder)
         return
     if (folder / "experiment.toml").exists():
         raise RunError(f"{folder}: is a run itself; give another folder with --out")
     every = {seed: check(loaded.with_values(seed=seed)).experiment for seed in range(loaded.seed, loaded.seed + seeds)}
-    summaries = [
-        _run_or_go_on(screen, seeded, folder / f"seed-{seed}", engine, device) for seed, seeded in every.items()
-    ]
+    try:
+        summaries = [
+            _run_or_go_on(screen, seeded, folder / f"seed-{seed}", engine, device) for seed, seeded in every.items()
+        ]
+    except Interrupted:
+        raise Stopped("stopped and saved; the same command goes on with this seed and the next ones") from None
     screen.show(tables.seeds_table(summaries))
     screen.say(f"Runs: {folder}/seed-*")
 
 
 @functools.partial(command, name="resume")
 def resume_run(folder: RunPath, engine: EngineName = "plain", device: DeviceName = "cpu", quiet: Quiet = False) -> None:
-    """Go on with a run that was stopped or killed; it ends as if it had never been."""
+    """Go on with a run that was stopped or killed; it ends with the same bits as one that never was."""
     screen = Screen(quiet)
     read_experiment(folder)
     if (folder / "summary.json").exists():
@@ -162,7 +166,7 @@ def resume_run(folder: RunPath, engine: EngineName = "plain", device: DeviceName
 def split(
     experiment: ExperimentFile,
     settings: Settings = None,
-    plot: Annotated[Path | None, typer.Option(help="Where the picture goes [default: NAME-split.png].")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Where the picture goes.", show_default="NAME-split.png")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Show who owns which samples, before anything is trained."""
@@ -170,8 +174,8 @@ def split(
     checked = check(Experiment.load(experiment, settings or ()))
     parts, dataset, counts = checked.split, checked.dataset, checked.label_counts().tolist()
     screen.show(tables.split_table(counts, parts.primary_labels, dataset.class_names))
-    for clients, labels in tables.primary_clients(parts.primary_labels, dataset.classes):
-        screen.say(f"{labels} labels have {clients} primary clients")
+    owners = tables.primary_clients(parts.primary_labels, dataset.classes)
+    screen.say("Labels by number of primary clients: " + ", ".join(f"{labels} with {n}" for n, labels in owners))
     used = np.unique(np.concatenate([parts.public, parts.validation, *parts.private]))
     counted = {
         "training": len(dataset.train_labels),
@@ -195,10 +199,11 @@ def compare(
 ) -> None:
     """Show runs side by side."""
     screen = Screen(quiet)
-    named = {str(folder): read_summary(folder) for folder in runs}
-    screen.show(tables.compare_table(named))
+    named = dict(zip(_short_names(runs), runs, strict=True))
+    summaries = {name: [read_summary(run) for run in _run_folders(folder)] for name, folder in named.items()}
+    screen.show(tables.compare_table(summaries))
     if plot is not None:
-        plots.save(plots.compare_figure({str(folder): folder for folder in runs}), plot)
+        plots.save(plots.compare_figure({name: _run_folders(folder) for name, folder in named.items()}), plot)
         screen.say(f"Picture: {plot}")
 
 
@@ -206,7 +211,7 @@ def compare(
 def export(
     folder: RunPath,
     client: Annotated[int, typer.Option(help="Whose model.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="The new folder [default: RUN/exports/client-N].")] = None,
+    out: Annotated[Path | None, typer.Option(help="The new folder.", show_default="RUN/exports/client-N")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Write a client's model as files with a model card; `manyheads.load_model` reads them."""
@@ -254,6 +259,18 @@ def _run_or_go_on(screen: Screen, experiment: Experiment, folder: Path, engine: 
     return result.summary
 
 
+def _run_folders(folder: Path) -> list[Path]:
+    """A run, or the seeds of `--seeds` below a folder."""
+    seeds = [path.parent for path in folder.glob("seed-*/experiment.toml")]
+    return sorted(seeds, key=lambda path: (len(path.name), path.name)) or [folder]
+
+
+def _short_names(folders: Sequence[Path]) -> list[str]:
+    """Paths without the part that all of them share."""
+    common = os.path.commonpath([folder.absolute().parent for folder in folders])
+    return [str(folder.absolute().relative_to(common)) for folder in folders]
+
+
 def _remove_demo_run(folder: Path, experiment: Experiment) -> None:
     """Make room for a run of the demo; anything else that lies there is somebody's work."""
     if not folder.exists():
@@ -281,4 +298,5 @@ def _moral(summaries: dict[str, dict[str, Any]]) -> str:
 
 
 def main() -> None:
+    sys.path.append(str(Path.cwd()))  # an algorithm of one's own may lie in the working folder
     app()

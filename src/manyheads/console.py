@@ -6,10 +6,10 @@ from statistics import mean
 from types import TracebackType
 from typing import Self
 
-from rich.box import ASCII2, ROUNDED
+from rich.box import ASCII2, SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Column, Table
 
 from manyheads.ensemble import Ensemble
 from manyheads.evaluate import mean_by_head
@@ -17,7 +17,8 @@ from manyheads.report.tables import collapse_text
 from manyheads.runs import Event
 
 REFRESH_SECONDS = 0.2
-STOPPING = "Stopping at the next edge, then saving. Press Ctrl-C again to leave at once."
+STOPPING = "Finishing this window (at most {} steps), then saving. Press Ctrl-C again to leave at once."
+LINE_SECONDS = 60.0  # a plain line at least so often
 
 
 class Screen:
@@ -32,7 +33,9 @@ class Screen:
         self.console.print(text, markup=False)
 
     def show(self, table: Table) -> None:
-        table.box = ROUNDED if self.decorated else ASCII2
+        table.box = SIMPLE_HEAD if self.decorated else ASCII2
+        if self.decorated:  # narrow enough for 80 columns
+            table.collapse_padding, table.pad_edge = True, False
         table.title_justify = "left"
         self.console.print(table, soft_wrap=False)
 
@@ -48,18 +51,23 @@ class Watcher:
         self._asked_to_stop = self._said_stopping = False
         self._warned: set[tuple[int, int]] = set()
         self._class_names: tuple[str, ...] = ()
-        self.step = self.steps = 0
+        self.step = self.steps = self.log_every = 0
 
     def started(self, ensemble: Ensemble, step: int) -> None:
         self.step, self.steps = step, ensemble.experiment.training.steps
+        self.log_every = ensemble.experiment.training.log_every
         self._class_names = ensemble.dataset.class_names
         self.begin(ensemble, step)
+        empty = [self._class_names[label] for label in ensemble.classes_without_samples()]
+        if empty:
+            shown = ", ".join(empty[:5]) + (", ..." if len(empty) > 5 else "")
+            self.line(f"warning: nobody has a private sample of class {shown}; labels count from 0")
 
     def progressed(self, client_steps: int) -> None:
         # Said here, not in the signal handler, where another print may be under way.
         if self._asked_to_stop and not self._said_stopping:
             self._said_stopping = True
-            self.line(STOPPING)
+            self.line(STOPPING.format(self.log_every))
         self.advance(client_steps)
 
     def happened(self, event: Event) -> None:
@@ -109,20 +117,31 @@ class Lines(Watcher):
         super().__init__(title)
         self._screen = screen
         self._losses: dict[str, float] = {}
+        self._began = self._said = time.perf_counter()
+        self._first_step = 0
+
+    def begin(self, ensemble: Ensemble, step: int) -> None:
+        self._began = self._said = time.perf_counter()
+        self._first_step = step
 
     def line(self, text: str) -> None:
         self._screen.say(text)
 
     def losses(self, losses: dict[str, float]) -> None:
         self._losses = losses
+        now = time.perf_counter()
+        if now - self._said >= LINE_SECONDS:
+            left = (now - self._began) * (self.steps - self.step) / (self.step - self._first_step)
+            self._step_line(f"about {left / 60:.0f} min left")
 
     def evaluation(self, private: list[float], shared: list[float]) -> None:
-        losses = ", ".join(f"{term} {value:.3f}" for term, value in self._losses.items())
         heads = " ".join(f"{100 * value:.1f}" for value in shared)
-        self.line(
-            f"{self.title}: step {self.step}/{self.steps}: private {100 * private[0]:.1f} %, "
-            f"shared by head {heads} %; {losses}"
-        )
+        self._step_line(f"private {100 * private[0]:.1f} %, shared by head {heads} %")
+
+    def _step_line(self, text: str) -> None:
+        losses = ", ".join(f"{term} {value:.3f}" for term, value in self._losses.items())
+        self.line(f"{self.title}: step {self.step}/{self.steps}: {text}; {losses}")
+        self._said = time.perf_counter()
 
 
 class Bar(Watcher):
@@ -131,16 +150,19 @@ class Bar(Watcher):
     def __init__(self, console: Console, title: str) -> None:
         super().__init__(title)
         self._progress = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            TextColumn("{task.percentage:3.0f} %"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[state]}", markup=False),
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, max_width=20)),
+            BarColumn(bar_width=12, table_column=Column(min_width=8)),
+            TextColumn("{task.percentage:3.0f} %", table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(table_column=Column(no_wrap=True, min_width=7)),
+            TextColumn("left", table_column=Column(no_wrap=True)),
+            # The only one that gives way on a narrow terminal.
+            TextColumn(
+                "{task.fields[state]}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)
+            ),
             console=console,
             refresh_per_second=4,
             transient=True,
+            expand=True,
         )
         self._task: TaskID | None = None
         self._pending, self._shown = 0, 0.0
@@ -164,11 +186,11 @@ class Bar(Watcher):
         self._pending += client_steps
         now = time.perf_counter()
         if self._task is not None and now - self._shown >= REFRESH_SECONDS:
-            self._progress.update(self._task, advance=self._pending, state=f"{self._losses} {self._accuracy}")
+            self._progress.update(self._task, advance=self._pending, state=f"{self._accuracy}{self._losses}")
             self._pending, self._shown = 0, now
 
     def losses(self, losses: dict[str, float]) -> None:
-        self._losses = "loss " + " + ".join(f"{value:.2f}" for value in losses.values())
+        self._losses = "; ".join(f"{term} {value:.2f}" for term, value in losses.items())
 
     def evaluation(self, private: list[float], shared: list[float]) -> None:
-        self._accuracy = f"private {100 * private[0]:.0f} % shared {100 * shared[-1]:.0f} %"
+        self._accuracy = f"private {100 * private[0]:.0f} %, shared {100 * shared[-1]:.0f} %; "

@@ -50,6 +50,10 @@ class Checked:
         """Clients x classes: private samples."""
         return self.split.label_counts(self.dataset.train_labels, self.dataset.classes)
 
+    def classes_without_samples(self) -> list[int]:
+        """Labels that no client has a private sample of."""
+        return [int(label) for label in np.flatnonzero(self.label_counts().sum(0) == 0)]
+
 
 @dataclass(frozen=True)
 class Ensemble(Checked):

@@ -1,5 +1,6 @@
 """Private and shared accuracy of every head, collapsed heads, and which head to deploy."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -49,15 +50,22 @@ class Scores:
         by_class_HC = self.correct_HC / np.maximum(self.samples_C, 1)
         return [float(x) for x in by_class_HC @ weight / weight.sum()]
 
+    def private_samples(self, label_distribution: NDArray[np.float64]) -> float:
+        """How many samples, drawn as the client draws, would judge as precisely as this weighting does."""
+        seen = self.samples_C > 0
+        weight = np.where(seen, label_distribution, 0.0)
+        total = float(weight.sum())
+        return total**2 / float((weight**2 / np.maximum(self.samples_C, 1)).sum()) if total > 0.0 else 0.0
+
     def collapsed_heads(self, label_distribution: NDArray[np.float64]) -> list[tuple[int, int]]:
         """(head, class) where a head says one class to nearly everything.
 
         The main head of a client that owns one class only does so rightly.
         """
-        judged_on_one = perplexity(self.samples_C / self.samples_C.sum()) < 2.0
+        judged_on_one = perplexity(self.samples_C / self.samples_C.sum()) < COLLAPSED_PERPLEXITY
         found = []
         for head, mean_C in enumerate(self.mean_probability_HC):
-            expected = head == 0 and perplexity(label_distribution) < 2.0
+            expected = head == 0 and perplexity(label_distribution) < COLLAPSED_PERPLEXITY
             if perplexity(mean_C) < COLLAPSED_PERPLEXITY and not expected and not judged_on_one:
                 found.append((head, int(mean_C.argmax())))
         return found
@@ -95,6 +103,7 @@ class Evaluation:
     part: str
     private_accuracy: list[list[float]]
     shared_accuracy: list[list[float]]
+    private_samples: list[float]  # the number of samples that private accuracy is worth, by client
     collapsed: list[tuple[int, int, int]]  # client, head, class
 
 
@@ -106,6 +115,7 @@ def evaluate(clients: Sequence[Client], part: Part) -> Evaluation:
         part.name,
         [s.private_accuracy(client.label_distribution) for client, s in pairs],
         [s.shared_accuracy() for _, s in pairs],
+        [s.private_samples(client.label_distribution) for client, s in pairs],
         [(c.index, head, label) for c, s in pairs for head, label in s.collapsed_heads(c.label_distribution)],
     )
 
@@ -118,3 +128,11 @@ def mean_by_head(accuracy: Sequence[Sequence[float]]) -> list[float]:
 def best_head(accuracy_by_head: Sequence[float]) -> int:
     """The head with the highest accuracy; the lower one of equals."""
     return max(range(len(accuracy_by_head)), key=lambda head: (accuracy_by_head[head], -head))
+
+
+def head_for_private_task(accuracy_by_head: Sequence[float], samples: float) -> int:
+    """The main head, which was trained for it, unless another is better by more than one standard error."""
+    best = best_head(accuracy_by_head)
+    share = (accuracy_by_head[best] * samples + 1.0) / (samples + 2.0)
+    error = math.sqrt(share * (1.0 - share) / max(samples, 1.0))
+    return best if accuracy_by_head[best] - accuracy_by_head[0] > error else 0

@@ -152,7 +152,8 @@ class Experiment(Section):
             values = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise ConfigurationError(f"{name}: not valid TOML: {error}") from None
-        for override in overrides:
+        # A new name comes first: it lets go of the keys that belonged to the old one.
+        for override in sorted(overrides, key=lambda text: not _names_an_entry(text)):
             _override(values, override)
         return cls(**values)
 
@@ -206,21 +207,29 @@ def build(kind: type[T], values: Mapping[str, Any], section: str) -> T:
 
 
 def nearest(given: str, allowed: Iterable[str]) -> str:
-    """`did you mean ...?` or the list of what is allowed."""
+    """`did you mean ...?` and, where it is short, the list of what is allowed."""
     allowed = sorted(allowed)
+    known = f"known: {', '.join(allowed)}" if allowed else "there are no keys here"
     close = difflib.get_close_matches(given, allowed, n=1)
-    return f'did you mean "{close[0]}"?' if close else "known: " + ", ".join(allowed)
+    if not close:
+        return known
+    return f'did you mean "{close[0]}"?' + (f" ({known})" if len(allowed) <= 8 else "")
 
 
 def explain(error: ValidationError, known: Mapping[str, list[str]], section: str = "") -> str:
     """One line for the first problem: the key, what was given, what is allowed."""
-    problems = error.errors(include_url=False)
+    unknown = ("extra_forbidden", "unexpected_keyword_argument")
+    # An unknown key is often the reason why another one is missing.
+    problems = sorted(error.errors(include_url=False), key=lambda problem: problem["type"] not in unknown)
     first = problems[0]
     path = [section] if section else []
     path += [str(part) for part in first["loc"]]
     key, more = ".".join(path), f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+    if first["type"] in unknown:
         return f"{key}: unknown key; {nearest(path[-1], known.get('.'.join(path[:-1]), []))}{more}"
+    if first["type"] == "model_type":
+        example = f"[{key}] with name = {_shown(first['input'])}" if key in ("graph", "algorithm") else f"[{key}]"
+        return f"{key} = {_shown(first['input'])}: is a section; write {example}{more}"
     if first["type"] in ("missing", "missing_argument"):
         return f"{key}: missing; give a value{more}"
     message = str(first.get("ctx", {}).get("error", first["msg"]))
@@ -257,7 +266,13 @@ def _override(values: dict[str, Any], override: str) -> None:
         values = values.setdefault(section, {})
         if not isinstance(values, dict):
             raise ConfigurationError(f"--set {override}: {section} is not a section")
+    if _names_an_entry(override) and values.get(key) not in (None, value):
+        values.clear()
     values[key] = value
+
+
+def _names_an_entry(override: str) -> bool:
+    return override.partition("=")[0].strip().endswith((".name", ".assignment"))
 
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:

@@ -22,8 +22,10 @@ from manyheads.runs import (
 )
 
 
-def load_model(path: str | Path, client: int = 0, head: int | None = None, task: str = "shared") -> Classifier:
-    """The model of a finished run, or of an exported folder, ready to classify.
+def load_model(
+    path: str | Path, client: int | None = None, head: int | None = None, task: str = "shared"
+) -> Classifier:
+    """The model of a client of a finished run (the first, unless told), or of an exported folder, ready to classify.
 
     Without `head`, the one that was chosen on validation data for `task`; without a validation part, the main head
     for the private task and the last head for the shared one.
@@ -31,24 +33,28 @@ def load_model(path: str | Path, client: int = 0, head: int | None = None, task:
     folder = Path(path)
     if (folder / "model.json").is_file():
         card = _read_card(folder)
+        if client is not None and card["name"] != f"client-{client}":
+            raise ConfigurationError(f"client = {client}: {folder} holds the model of {card['name']} only")
         model = _model(card)
         tensors = read_tensors(folder / "model.safetensors", card["sha256"])
         model.load_state_dict(tensors)
     else:
-        card = describe(folder, client)
+        card = describe(folder, client or 0)
         model = _model(card)
-        tensors, _ = read_client_values(folder, client)
+        tensors, _ = read_client_values(folder, client or 0)
         state = FlatState(model, trainable=False)
         integers = {name: tensors[f"integer {name}"] for name in state.integers}
         state.load(tensors["values"], integers)
-    return Classifier(model, choose_head(head, task, card["heads"], card["deploy"]), card["classes"])
+    chosen = choose_head(head, task, card["heads"], card["deploy"])
+    height, width, channels = card["image_shape"]
+    return Classifier(model, chosen, card["classes"], (height, width, channels))
 
 
 def describe(folder: Path, client: int) -> dict[str, Any]:
     """Everything a user of one client's model has to know."""
     experiment, summary = read_experiment(folder), read_summary(folder)
     if not 0 <= client < len(summary["clients"]):
-        raise ConfigurationError(f"--client {client}: this run has clients 0 to {len(summary['clients']) - 1}")
+        raise ConfigurationError(f"client = {client}: this run has clients 0 to {len(summary['clients']) - 1}")
     own = summary["clients"][client]
     return {
         "name": own["name"],
@@ -118,10 +124,16 @@ A {card["model"]["backbone"]} (width {card["model"]["width"]}) trained with {car
 {advice}
 
 ```python
+import numpy as np
+import torch
+
 from manyheads import load_model
 
 classify = load_model("PATH/OF/THIS/FOLDER", task="shared")  # or task="private", or head=0
-logits = classify(images)  # B x {height} x {width} x {channels} uint8 -> B x {len(names)}
+images = np.zeros((1, {height}, {width}, {channels}), dtype=np.uint8)  # your images
+with torch.inference_mode():
+    logits = classify(images)
+print([classify.class_names[label] for label in logits.argmax(-1)])
 ```
 """
 

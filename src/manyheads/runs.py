@@ -254,8 +254,9 @@ class RunFolder:
 def check_free(path: Path) -> None:
     """Refuse a folder that holds anything."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        hint = f"go on with it by: manyheads resume {path}; or" if (path / "experiment.toml").exists() else "please"
-        raise RunError(f"{path}: exists already; {hint} give another folder with --out")
+        unfinished = (path / "experiment.toml").exists() and not (path / "summary.json").exists()
+        hint = f"; go on with it by: manyheads resume {path}; or" if unfinished else ";"
+        raise RunError(f"{path}: exists already{hint} remove it, or give another folder")
 
 
 def read_experiment(folder: Path) -> Experiment:
@@ -297,7 +298,7 @@ def read_client_values(folder: Path, client: int) -> tuple[dict[str, Tensor], Ma
     """The saved tensors of one client at the last save."""
     manifest = Manifest.unseal(folder / "checkpoints" / "manifest.json")
     if not 0 <= client < len(manifest.clients):
-        raise ConfigurationError(f"--client {client}: this run has clients 0 to {len(manifest.clients) - 1}")
+        raise ConfigurationError(f"client = {client}: this run has clients 0 to {len(manifest.clients) - 1}")
     name = manifest.clients[client].state
     return read_tensors(folder / "checkpoints" / name, manifest.files[name]), manifest
 

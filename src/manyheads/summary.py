@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from manyheads.ensemble import Ensemble
-from manyheads.evaluate import Evaluation, best_head, mean_by_head
+from manyheads.evaluate import Evaluation, best_head, head_for_private_task, mean_by_head
 from manyheads.runs import Event
 
 
@@ -57,8 +57,12 @@ def deploy(validation: Evaluation | None, client: int | None = None) -> dict[str
     """Which head to use for the private and for the shared task: chosen on validation data, never on test data."""
     if validation is None:
         return None
-    tables = {"private": validation.private_accuracy, "shared": validation.shared_accuracy}
-    return {task: best_head(mean_by_head(t) if client is None else t[client]) for task, t in tables.items()}
+    private, shared, samples = validation.private_accuracy, validation.shared_accuracy, validation.private_samples
+    if client is None:
+        by_head = mean_by_head(private), sum(samples) / len(samples), mean_by_head(shared)
+    else:
+        by_head = private[client], samples[client], shared[client]
+    return {"private": head_for_private_task(by_head[0], by_head[1]), "shared": best_head(by_head[2])}
 
 
 def _client(e: Ensemble, index: int, test: Evaluation, validation: Evaluation | None) -> dict[str, Any]:
@@ -71,6 +75,12 @@ def _client(e: Ensemble, index: int, test: Evaluation, validation: Evaluation | 
         "primary_labels": list(client.primary_labels),
         "private_accuracy": test.private_accuracy[index],
         "shared_accuracy": test.shared_accuracy[index],
+        "validation": None
+        if validation is None
+        else {
+            "private_accuracy": validation.private_accuracy[index],
+            "shared_accuracy": validation.shared_accuracy[index],
+        },
         "bytes_received": client.bytes_received,
         "deploy": deploy(validation, index),
     }

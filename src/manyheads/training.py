@@ -33,13 +33,17 @@ from manyheads.version import __version__
 class Observer(Protocol):
     """Somebody who watches a run: a progress bar, a log, a notebook."""
 
-    def started(self, ensemble: Ensemble, step: int) -> None: ...
+    def started(self, ensemble: Ensemble, step: int) -> None:
+        """Training begins, or goes on, at `step`."""
 
-    def progressed(self, client_steps: int) -> None: ...
+    def progressed(self, client_steps: int) -> None:
+        """So many more steps of clients were taken."""
 
-    def happened(self, event: Event) -> None: ...
+    def happened(self, event: Event) -> None:
+        """A line of metrics.jsonl was written: losses, or an evaluation."""
 
-    def stopping(self) -> None: ...
+    def stopping(self) -> None:
+        """Somebody asked to stop; the run goes on to the end of its window."""
 
 
 class Silent:
@@ -78,19 +82,25 @@ class Result:
 
     def classifier(self, client: int = 0, head: int | None = None, task: str = "shared") -> Classifier:
         """One head of a client's model: uint8 images in, logits out. Without `head`: the one recommended for `task`."""
+        if not 0 <= client < len(self.clients):
+            raise ConfigurationError(f"client = {client}: this run has clients 0 to {len(self.clients) - 1}")
         model, own = self.clients[client].model, self.summary["clients"][client]
-        return Classifier(model, choose_head(head, task, model.shape_HC[0], own["deploy"]), self.summary["classes"])
+        chosen = choose_head(head, task, model.shape_HC[0], own["deploy"])
+        height, width, channels = self.summary["image_shape"]
+        return Classifier(model, chosen, self.summary["classes"], (height, width, channels))
 
 
 def train(
-    experiment: Experiment,
+    experiment: Experiment | str | Path,
     folder: str | Path | None = None,
     *,
     engine: str = "plain",
     device: str = "cpu",
     observer: Observer | None = None,
 ) -> Result:
-    """Run an experiment from the beginning; with a folder, record and save it there."""
+    """Run an experiment (or the TOML file of one) from the beginning; with a folder, record and save it there."""
+    if not isinstance(experiment, Experiment):
+        experiment = Experiment.load(experiment)
     path = None if folder is None else Path(folder)
     if path is not None:
         check_free(path)

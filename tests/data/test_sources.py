@@ -61,6 +61,7 @@ def rewrite(path: Path, **changes: Any) -> None:
         ({"y_test": None}, "array y_test is missing; needed: x_train, y_train, x_test, y_test; found: "),
         ({"x_train": np.zeros((200, 12, 10, 3))}, "x_train is float64"),
         ({"x_train": np.zeros((200, 12), dtype=np.uint8)}, "x_train is uint8 with shape (200, 12)"),
+        ({"x_train": np.zeros((200, 3, 12, 10), dtype=np.uint8)}, "looks like channels first"),
         ({"y_train": np.zeros(199, dtype=int)}, "one integer for each of the 200 images"),
         ({"y_train": np.zeros((200, 2), dtype=int)}, "y_train is int64 with shape (200, 2)"),
         ({"y_train": np.full(200, -1)}, "y_train holds -1; labels count from 0"),

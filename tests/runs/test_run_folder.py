@@ -69,9 +69,9 @@ def test_the_means_are_those_of_the_clients(run: Path) -> None:
 def test_a_head_is_chosen_on_validation_data(run: Path) -> None:
     last = [e for e in read_events(run) if e["event"] == "evaluation" and e["part"] == "validation"][-1]
     for number, client in enumerate(read_summary(run)["clients"]):
-        for task in ("private", "shared"):
-            by_head = last[f"{task}_accuracy"][number]
-            assert by_head[client["deploy"][task]] == max(by_head)
+        by_head = last["shared_accuracy"][number]
+        assert by_head[client["deploy"]["shared"]] == max(by_head)
+        assert client["validation"]["private_accuracy"] == last["private_accuracy"][number]
 
 
 def test_without_validation_no_head_is_chosen(tiny: Experiment) -> None:
@@ -93,11 +93,16 @@ def test_only_the_files_of_the_last_save_stay(stopped: Path) -> None:
 
 def test_a_folder_that_exists_is_refused_and_left_alone(run: Path, tiny: Experiment, tmp_path: Path) -> None:
     before = sorted((path, path.stat().st_mtime_ns) for path in run.rglob("*"))
-    with pytest.raises(RunError, match="exists already; go on with it by: manyheads resume"):
+    with pytest.raises(RunError, match="exists already; remove it, or give another folder"):
         train(tiny, run)
     assert before == sorted((path, path.stat().st_mtime_ns) for path in run.rglob("*"))
     (tmp_path / "empty").mkdir()
     train(tiny.with_values(training={"steps": 4}, evaluate={"every": 4}), tmp_path / "empty")
+
+
+def test_an_unfinished_folder_says_how_to_go_on(stopped: Path, tiny: Experiment) -> None:
+    with pytest.raises(RunError, match="exists already; go on with it by: manyheads resume"):
+        train(tiny, stopped)
 
 
 def test_an_interrupted_run_goes_on(stopped: Path, run: Path) -> None:

@@ -99,6 +99,11 @@ def _part(path: Path, arrays: Mapping[str, NDArray[Any]], part: str) -> tuple[Im
             f"{where}x_{part} is {images.dtype} with shape {images.shape}; "
             "needed: uint8, samples x height x width (x channels)"
         )
+    if images.ndim == 4 and images.shape[1] in (1, 3) and images.shape[3] > 4:
+        raise DataError(
+            f"{where}x_{part} has shape {images.shape}, which looks like channels first; "
+            "needed: samples x height x width x channels (numpy: x.transpose(0, 2, 3, 1))"
+        )
     if labels.dtype.kind not in "iu" or labels.ndim != 1 or len(labels) != len(images):
         raise DataError(
             f"{where}y_{part} is {labels.dtype} with shape {labels.shape}; "

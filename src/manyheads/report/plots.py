@@ -1,7 +1,7 @@
 """Pictures, from the events of a run folder."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,7 @@ def losses_figure(events: Sequence[Event]) -> Figure:
     losses = [event for event in events if event["event"] == "losses"]
     for term in losses[0]["losses"] if losses else ():
         axes.plot([e["step"] for e in losses], [np.mean(e["losses"][term]) for e in losses], label=term)
-    axes.set(title="losses, mean over clients", xlabel="step")
+    axes.set(title="loss terms as they are summed (weights and ramp included)", xlabel="step")
     axes.grid(alpha=0.3)
     if losses:
         axes.legend(fontsize="small")
@@ -87,7 +87,7 @@ def split_figure(
     axes = figure.add_subplot()
     image = axes.imshow(counts, aspect="auto", cmap="Blues", interpolation="nearest")
     if classes <= 30:
-        labels = [name.replace("$", r"\$") for name in class_names]  # a dollar would begin a formula
+        labels = [_plain(name) for name in class_names]
         axes.set_xticks(range(classes), labels, rotation=0 if max(map(len, labels)) <= 2 else 90)
         for client, primary in enumerate(primary_labels):
             for label in primary:
@@ -106,20 +106,19 @@ def split_figure(
     return figure
 
 
-def compare_figure(runs: dict[str, Path]) -> Figure:
-    """Shared accuracy of each run's last head over time, and of all its heads at the end."""
+def compare_figure(runs: Mapping[str, Sequence[Path]]) -> Figure:
+    """Shared accuracy of each run's last head over time, and of all its heads at the end; means over seeds."""
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     over_time, at_end = figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)
     most_heads = 1
-    for number, (path, folder) in enumerate(runs.items()):
-        name = path.replace("$", r"\$")
-        style: dict[str, Any] = {"color": f"C{number}", "marker": "o", "markersize": 4, "label": name}
-        test = [e for e in read_events(folder) if e["event"] == "evaluation" and e["part"] == "test"]
-        last = [100 * np.mean([client[-1] for client in event["shared_accuracy"]]) for event in test]
-        over_time.plot([event["step"] for event in test], last, **style)
-        shared = [100 * value for value in read_summary(folder)["shared_accuracy"]]
+    for number, (path, folders) in enumerate(runs.items()):
+        style: dict[str, Any] = {"color": f"C{number}", "marker": "o", "markersize": 4, "label": _plain(path)}
+        test = [[e for e in read_events(f) if e["event"] == "evaluation" and e["part"] == "test"] for f in folders]
+        last = [[100 * np.mean([client[-1] for client in e["shared_accuracy"]]) for e in events] for events in test]
+        over_time.plot([event["step"] for event in test[0]], np.mean(last, axis=0), **style)
+        shared = 100 * np.mean([read_summary(folder)["shared_accuracy"] for folder in folders], axis=0)
         if len(shared) == 1:  # a model with one head: a level to compare the others with
-            at_end.axhline(shared[0], color=style["color"], linestyle="--", label=name)
+            at_end.axhline(shared[0], color=style["color"], linestyle="--", label=f"{_plain(path)} (one head)")
         else:
             at_end.plot(range(len(shared)), shared, **style)
         most_heads = max(most_heads, len(shared))
@@ -128,5 +127,10 @@ def compare_figure(runs: dict[str, Path]) -> Figure:
     at_end.set_xticks(range(most_heads), [head_name(head) for head in range(most_heads)])
     for axes in (over_time, at_end):
         axes.grid(alpha=0.3)
-    over_time.legend(loc="lower right", fontsize="small")
+        axes.legend(loc="lower right", fontsize="small")
     return figure
+
+
+def _plain(name: str) -> str:
+    """A dollar would begin a formula."""
+    return name.replace("$", r"\$")

@@ -37,8 +37,8 @@ def run_table(summary: Summary) -> Table:
                 labels_text(client["primary_labels"], summary["classes"]),
                 *map(percent, client[f"{task}_accuracy"]),
             )
-        mean_samples = sum(client["samples"] for client in clients) // len(clients)
-        table.add_row("", "mean", str(mean_samples), "", *map(percent, summary[f"{task}_accuracy"]), end_section=True)
+        samples = f"{mean(client['samples'] for client in clients):.0f}"
+        table.add_row("", "mean", samples, "", *map(percent, summary[f"{task}_accuracy"]), end_section=True)
     return table
 
 
@@ -60,8 +60,9 @@ def deploy_text(summary: Summary) -> str:
     if deploy is None:
         return "No head is recommended: data.validation_fraction is 0, and test data do not choose."
     return (
-        f"Deploy head {deploy['private']} ({head_name(deploy['private'])}) for the private task, "
-        f"head {deploy['shared']} ({head_name(deploy['shared'])}) for the shared one (chosen on validation data)."
+        f"On average, head {deploy['private']} ({head_name(deploy['private'])}) serves the private task best and "
+        f"head {deploy['shared']} ({head_name(deploy['shared'])}) the shared one (chosen on validation data; "
+        "summary.json and manyheads export say it for each client)."
     )
 
 
@@ -79,30 +80,36 @@ def collapse_text(collapsed: Sequence[Sequence[int]], class_names: Sequence[str]
     return lines
 
 
-def compare_table(runs: Mapping[str, Summary]) -> Table:
-    """Runs side by side: accuracies by head, samples, steps, bytes and seconds."""
-    heads = max(len(summary["shared_accuracy"]) for summary in runs.values())
-    table = Table(title="Test accuracy in %, mean over clients")
+def compare_table(runs: Mapping[str, Sequence[Summary]]) -> Table:
+    """Runs side by side, each with one summary or one per seed: accuracies by head, bytes and seconds."""
+    heads = max(len(summaries[0]["shared_accuracy"]) for summaries in runs.values())
+    several = any(len(summaries) > 1 for summaries in runs.values())
+    table = Table(
+        title="Test accuracy in %, mean over clients" + (" ± standard deviation over seeds" if several else "")
+    )
     table.add_column("run", overflow="fold")
-    table.add_column("clients", justify="right")
-    table.add_column("private\nmain", justify="right")
-    for head in range(heads):
-        table.add_column(f"shared\n{head_name(head)}", justify="right")
-    table.add_column("received\nper client", justify="right")
-    table.add_column("seconds", justify="right")
-    for name, summary in runs.items():
-        shared = [percent(value) for value in summary["shared_accuracy"]]
-        received = summary["bytes_received"]
+    for name in ("clients", "private\nmain", *(f"shared\n{head_name(head)}" for head in range(heads))):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("received\n(weights)", "seconds"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, summaries in runs.items():
+        columns = zip(*(summary["shared_accuracy"] for summary in summaries), strict=True)
+        shared = [mean_and_spread(column) for column in columns]
         table.add_row(
             escape(name),
-            str(len(summary["clients"])),
-            percent(summary["private_accuracy"][0]),
+            str(len(summaries[0]["clients"])),
+            mean_and_spread([summary["private_accuracy"][0] for summary in summaries]),
             *shared,
             *[""] * (heads - len(shared)),
-            bytes_text(sum(received) / len(received)),
-            f"{summary['seconds']:.1f}",
+            bytes_text(mean(mean(summary["bytes_received"]) for summary in summaries)),
+            f"{mean(summary['seconds'] for summary in summaries):.1f}",
         )
     return table
+
+
+def mean_and_spread(values: Sequence[float]) -> str:
+    """`85.1`, or over several seeds `85.1 ± 4.6`."""
+    return percent(mean(values)) + (f" ± {percent(stdev(values))}" if len(values) > 1 else "")
 
 
 def bytes_text(count: float) -> str:
@@ -128,7 +135,7 @@ def seeds_table(summaries: Sequence[Summary]) -> Table:
         columns = list(zip(*rows, strict=True))
         table.add_row("", "mean", *[percent(mean(column)) for column in columns])
         spread = [percent(stdev(column)) if len(column) > 1 else "" for column in columns]
-        table.add_row("", "spread", *spread, end_section=True)
+        table.add_row("", "std. deviation", *spread, end_section=True)
     return table
 
 
