@@ -27,17 +27,17 @@ class Screen:
     def __init__(self, quiet: bool) -> None:
         self.decorated = sys.stdout.isatty() and not quiet
         width = None if self.decorated else 200
-        self.console = Console(width=width, no_color=not self.decorated, highlight=False, soft_wrap=True)
+        self.console = Console(width=width, no_color=not self.decorated, highlight=False)
 
     def say(self, text: str) -> None:
-        self.console.print(text, markup=False)
+        self.console.print(text, markup=False, soft_wrap=not self.decorated)
 
     def show(self, table: Table) -> None:
         table.box = SIMPLE_HEAD if self.decorated else ASCII2
         if self.decorated:  # narrow enough for 80 columns
             table.collapse_padding, table.pad_edge = True, False
         table.title_justify = "left"
-        self.console.print(table, soft_wrap=False)
+        self.console.print(table)
 
     def watch(self, title: str) -> "Watcher":
         return Bar(self.console, title) if self.decorated else Lines(self, title)
@@ -176,7 +176,7 @@ class Bar(Watcher):
         self._progress.stop()
 
     def line(self, text: str) -> None:
-        self._progress.console.print(text, markup=False)
+        self._progress.console.print(text, markup=False, soft_wrap=False)
 
     def begin(self, ensemble: Ensemble, step: int) -> None:
         clients = len(ensemble.clients)
