@@ -30,6 +30,7 @@ def test_it_fills_and_then_replaces_random_entries() -> None:
         assert len(changed) == 1
         replaced[changed[0]] += 1
     assert len(pool) == 4
+    assert len(replaced) == 4
     assert min(replaced.values()) > 420
 
 
@@ -38,6 +39,7 @@ def test_targets_are_drawn_without_replacement() -> None:
     drawn = [pool.draw(3, seed=0, client=2, step=step) for step in range(2_000)]
     assert all(len(set(entries)) == 3 for entries in drawn)
     counts = Counter(entry for entries in drawn for entry in entries)
+    assert len(counts) == 5
     assert min(counts.values()) > 1_100
     assert drawn[17] == pool.draw(3, seed=0, client=2, step=17)
     assert Pool(5, pool.entries[:2]).draw(3, 0, 0, 0) in ([0, 1], [1, 0])

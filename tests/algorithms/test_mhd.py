@@ -13,13 +13,12 @@ from manyheads.training import exchange
 
 @pytest.mark.parametrize("entries", [[0], [2], [1, 2]])
 def test_the_loss_is_made_of_the_drawn_targets(tiny: Experiment, entries: list[int]) -> None:
-    ensemble = assemble(tiny.with_values(algorithm={"nu_emb": 0.5, "nu_aux": 2.0}), dtype=torch.float64)
+    # Three neighbours fill the pool with three different teachers, so that it matters which ones are asked.
+    experiment = tiny.with_values(clients=4, algorithm={"nu_emb": 0.5, "nu_aux": 2.0})
+    ensemble = assemble(experiment, dtype=torch.float64)
     algorithm, client = ensemble.algorithm, ensemble.clients[0]
     assert isinstance(algorithm, MHD)
     exchange(ensemble.clients, ensemble.graph, algorithm, step=0)
-    # Three different teachers, so that it matters which ones are asked.
-    for number, snapshot in enumerate(client.pool.entries):
-        snapshot.tensors()["values"].mul_(1.0 + 0.1 * number)
     plan = {"targets": np.array([entries]), "ramp": np.array([0.25])}
     batch = client.batches(0, 1, plan).at(0)
     assert batch.public is not None
