@@ -9,7 +9,7 @@ off), 1e-6 over 50 steps in float64. Where there is no GPU it compares the CPU w
 import torch
 from torch import Tensor
 
-from manyheads.cli import demo_experiment
+from manyheads.demo import demo_experiment
 from manyheads.engine.base import Window
 from manyheads.engine.plain import Plain
 from manyheads.ensemble import assemble

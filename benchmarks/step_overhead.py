@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from manyheads import Experiment
-from manyheads.cli import demo_experiment
+from manyheads.demo import demo_experiment
 from manyheads.engine.base import Window
 from manyheads.engine.plain import Plain
 from manyheads.ensemble import Ensemble, assemble

@@ -123,7 +123,7 @@ def test_split_prints_and_plots(tiny_file: Path) -> None:
 
 
 def test_demo_replaces_its_runs(monkeypatch: pytest.MonkeyPatch, tiny: Experiment) -> None:
-    monkeypatch.setattr("manyheads.cli.demo_experiment", lambda: tiny)
+    monkeypatch.setattr("manyheads.demo.demo_experiment", lambda: tiny)
     for _ in range(2):
         result = call("demo")
         assert result.exit_code == 0, result.output
@@ -140,7 +140,7 @@ def test_demo_replaces_its_runs(monkeypatch: pytest.MonkeyPatch, tiny: Experimen
 
 
 def test_demo_leaves_other_runs_alone(monkeypatch: pytest.MonkeyPatch, tiny: Experiment, tiny_file: Path) -> None:
-    monkeypatch.setattr("manyheads.cli.demo_experiment", lambda: tiny)
+    monkeypatch.setattr("manyheads.demo.demo_experiment", lambda: tiny)
     call("run", tiny_file, "--out", "mine/mhd", "--set", "training.steps=8")
     assert "is not a run of the demo" in refused("demo", "--out", "mine")
     assert Path("mine/mhd/summary.json").exists()

@@ -2,10 +2,8 @@
 
 import functools
 import os
-import shutil
 import sys
 from collections.abc import Callable, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -13,8 +11,9 @@ import numpy as np
 import typer
 
 from manyheads.console import Screen
+from manyheads.demo import DEMO_OUT, demo_runs, make_room, moral
 from manyheads.ensemble import check
-from manyheads.errors import ConfigurationError, ManyheadsError, RunError
+from manyheads.errors import ManyheadsError, RunError
 from manyheads.experiment import Experiment
 from manyheads.export import export as export_model
 from manyheads.report import plots, tables
@@ -23,7 +22,6 @@ from manyheads.training import Interrupted, Result, resume, train
 from manyheads.version import __version__
 
 MISTAKE, STOPPED = 2, 130
-DEMO_OUT = Path("runs/demo")
 Command = TypeVar("Command", bound=Callable[..., None])
 
 app = typer.Typer(
@@ -100,7 +98,7 @@ def demo(
     screen = Screen(quiet)
     runs = demo_runs(seed)
     for name, experiment in runs.items():
-        _remove_demo_run(out / name, experiment)
+        make_room(out / name, experiment)
     summaries = {}
     for name, experiment in runs.items():
         with screen.watch(name) as watcher:
@@ -112,7 +110,7 @@ def demo(
         plots.plot_run(out / name)
     plots.save(plots.compare_figure({name: [out / name] for name in runs}), out / "demo.png")
     screen.show(tables.compare_table({name: [summary] for name, summary in summaries.items()}))
-    screen.say(_moral(summaries))
+    screen.say(moral(summaries))
     screen.say(f"Picture: {out / 'demo.png'}. Runs: {', '.join(str(out / name) for name in runs)}.")
 
 
@@ -220,16 +218,6 @@ def export(
     Screen(quiet).say(f"{place}: {card['name']}, {card['heads']} heads, {len(card['classes'])} classes; see README.md")
 
 
-def demo_experiment() -> Experiment:
-    return Experiment.from_toml(files("manyheads").joinpath("demo.toml").read_text(), "demo.toml")
-
-
-def demo_runs(seed: int) -> dict[str, Experiment]:
-    mhd = demo_experiment().with_values(seed=seed)
-    separate = mhd.with_values(algorithm={"name": "separate"})
-    return {"separate": separate, "mhd": mhd, "supervised": separate.with_values(clients=1)}
-
-
 def _show_result(screen: Screen, result: Result, folder: Path) -> None:
     pictures = plots.plot_run(folder)
     summary = result.summary
@@ -269,32 +257,6 @@ def _short_names(folders: Sequence[Path]) -> list[str]:
     """Paths without the part that all of them share."""
     common = os.path.commonpath([folder.absolute().parent for folder in folders])
     return [str(folder.absolute().relative_to(common)) for folder in folders]
-
-
-def _remove_demo_run(folder: Path, experiment: Experiment) -> None:
-    """Make room for a run of the demo; anything else that lies there is somebody's work."""
-    if not folder.exists():
-        return
-    ours = folder.parent == DEMO_OUT and (folder / "experiment.toml").is_file()
-    if not ours and (folder / "experiment.toml").is_file():
-        there, demo = read_experiment(folder), check(experiment).experiment
-        ours = there.with_values(seed=demo.seed).fingerprint() == demo.fingerprint()
-    if not ours:
-        raise ConfigurationError(f"--out: {folder} is not a run of the demo; it is left as it is, give another folder")
-    shutil.rmtree(folder)
-
-
-def _moral(summaries: dict[str, dict[str, Any]]) -> str:
-    """One sentence on what the demonstration shows."""
-    alone, together, pooled = (summaries[name] for name in ("separate", "mhd", "supervised"))
-    before, after = alone["shared_accuracy"][0], together["shared_accuracy"][-1]
-    own_before, own_after = alone["private_accuracy"][0], together["private_accuracy"][0]
-    return (
-        f"Left alone, a client tells {100 * before:.0f} % of all digits; taught by what the others' models say about "
-        f"unlabelled digits, its last head tells {100 * after:.0f} %, while its main head keeps to its own digits "
-        f"({100 * own_after:.0f} % against {100 * own_before:.0f} %); one model with everybody's private data reaches "
-        f"{100 * pooled['shared_accuracy'][0]:.0f} %."
-    )
 
 
 def main() -> None:

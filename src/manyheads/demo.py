@@ -1,0 +1,52 @@
+"""The demonstration: its three experiments, and the sentence that it ends with."""
+
+import shutil
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from manyheads.ensemble import check
+from manyheads.errors import ConfigurationError
+from manyheads.experiment import Experiment
+from manyheads.runs import read_experiment
+
+DEMO_OUT = Path("runs/demo")
+
+
+def demo_experiment() -> Experiment:
+    """Eight clients that teach each other."""
+    return Experiment.from_toml(files("manyheads").joinpath("demo.toml").read_text(), "demo.toml")
+
+
+def demo_runs(seed: int) -> dict[str, Experiment]:
+    """The same clients alone, together, and as one model that holds all their private data."""
+    mhd = demo_experiment().with_values(seed=seed)
+    separate = mhd.with_values(algorithm={"name": "separate"})
+    return {"separate": separate, "mhd": mhd, "supervised": separate.with_values(clients=1)}
+
+
+def make_room(folder: Path, experiment: Experiment) -> None:
+    """Make room for a run of the demo; anything else that lies there is somebody's work."""
+    if not folder.exists():
+        return
+    ours = folder.parent == DEMO_OUT and (folder / "experiment.toml").is_file()
+    if not ours and (folder / "experiment.toml").is_file():
+        there, demo = read_experiment(folder), check(experiment).experiment
+        ours = there.with_values(seed=demo.seed).fingerprint() == demo.fingerprint()
+    if not ours:
+        raise ConfigurationError(f"--out: {folder} is not a run of the demo; it is left as it is, give another folder")
+    shutil.rmtree(folder)
+
+
+def moral(summaries: Mapping[str, Mapping[str, Any]]) -> str:
+    """One sentence on what the demonstration shows."""
+    alone, together, pooled = (summaries[name] for name in ("separate", "mhd", "supervised"))
+    before, after = alone["shared_accuracy"][0], together["shared_accuracy"][-1]
+    own_before, own_after = alone["private_accuracy"][0], together["private_accuracy"][0]
+    return (
+        f"Left alone, a client tells {100 * before:.0f} % of all digits; taught by what the others' models say about "
+        f"unlabelled digits, its last head tells {100 * after:.0f} %, while its main head keeps to its own digits "
+        f"({100 * own_after:.0f} % against {100 * own_before:.0f} %); one model with everybody's private data reaches "
+        f"{100 * pooled['shared_accuracy'][0]:.0f} %."
+    )
