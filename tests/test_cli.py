@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -73,7 +74,10 @@ def test_seeds_report_mean_and_spread_and_go_on(tiny_file: Path) -> None:
     assert (
         json.loads(Path("many/seed-1/summary.json").read_text())["shared_accuracy"] == summaries[1]["shared_accuracy"]
     )
-    other = call(*arguments, "--set", "training.steps=8")
+    other = call("run", tiny_file, "--seeds", "1", "--out", "many/seed-9", "--set", "training.steps=8")
+    assert other.exit_code == 0, other.output
+    assert "many/seed-9: holds another experiment" in call("compare", "many").stderr
+    other = call(*arguments, "--set", "seed=20")
     assert other.exit_code == 2
     assert "holds another experiment" in other.stderr
 
@@ -83,6 +87,9 @@ def test_resume_of_a_finished_run_says_so(tiny_file: Path) -> None:
     result = call("resume", "run")
     assert result.exit_code == 0
     assert "has ended already" in result.output
+    shutil.rmtree("run/plots")
+    call("resume", "run")
+    assert Path("run/plots/accuracy.png").exists()
 
 
 def test_compare_and_export(tiny_file: Path) -> None:
@@ -185,7 +192,10 @@ def test_an_algorithm_in_the_working_folder_is_found(tiny_file: Path) -> None:
         (["algorithm.ramp={holt=0.2}"], 'algorithm.ramp.holt: unknown key; did you mean "hold"?'),
         (["algorithm.distils=true"], "algorithm.distils: unknown key; known: confidence, exchange"),
         (["algorithm={name=':x'}"], 'algorithm.name = ":x": cannot be imported'),
-        (["algorithm={name='dataclasses:Field'}"], "not a frozen dataclass with collect, apply, plan, losses"),
+        (
+            ["algorithm={name='dataclasses:Field'}"],
+            "not a frozen dataclass with exchange_steps, collect, apply, plan, losses",
+        ),
         (["algorithm.confidence=maximum"], 'algorithm.confidence = "maximum": unknown confidence'),
         (["algorithm.select=some"], "algorithm.select"),
         (["algorithm.targets_per_step=4"], "targets_per_step = 4: at most pool_size = 3"),
@@ -203,6 +213,13 @@ def test_an_algorithm_in_the_working_folder_is_found(tiny_file: Path) -> None:
         (["data.partition=dirichlet", "data.alpha=0.001", "clients=40"], "is left without samples"),
         (["training.batch_size=900"], "training.batch_size = 900: larger than all 862 private samples"),
         (["training.public_batch_size=500"], "training.public_batch_size = 500: larger than the 431 public samples"),
+        (["clients=100000000"], "clients = 100000000: more than the 1437 training samples"),
+        (["model.width=100000000"], "model.width = 100000000: such a cnn does not fit into memory"),
+        (["algorithm.pool_start=empty", "algorithm.pool_every=100"], "training.steps = 20: nothing is exchanged"),
+        (
+            ["graph={name='phases', phases=[{steps=100, name='edges', edges=[[0,1],[1,0]]}, {name='cycle'}]}"],
+            "client 2 has nobody to learn from",
+        ),
         (["training.warmup_steps=50"], "training.warmup_steps = 50: longer than training.steps = 20"),
         (["model.backbone=resnet"], 'model.backbone = "resnet": unknown backbone; did you mean'),
         (["model.auxiliary_heads=0"], "model.auxiliary_heads = 0"),

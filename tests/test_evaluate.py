@@ -54,6 +54,7 @@ def test_a_collapsed_head_is_named() -> None:
     even = np.full(4, 0.25)
     assert scores([0, 1, 2, 3]).collapsed_heads(even) == [(1, 2)]
     assert scores([2, 2, 2]).collapsed_heads(even) == []  # judged on one class, nobody can tell
+    assert scores([2] * 9 + [3]).collapsed_heads(even) == [(1, 2)]
 
 
 def test_the_main_head_of_a_client_with_one_class_is_not_a_collapse() -> None:

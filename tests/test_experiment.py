@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,7 +79,6 @@ def test_another_algorithm_starts_from_its_own_defaults(tiny: Experiment) -> Non
         ("clients = 3\n[training]\nmomentum = 1.0", "training.momentum = 1.0"),
         ("clients = 3\n[training]\nlearning_rate = nan", "training.learning_rate = NaN"),
         ("clients = 3\ntraining = 4", "training = 4"),
-        ("clients = 3\n[graph]\nsize = 2", "graph.name: missing"),
         ("clients = 3\n[data.primary_labels]\nclients_per_label = 2", "clients_per_label goes with"),
         ("clients = = 3", "experiment: not valid TOML: Invalid value (at line 1, column 11)"),
     ],
@@ -113,3 +113,20 @@ def test_a_default_follows_what_it_depends_on() -> None:
     assert short.with_values(data={"public_fraction": 0.3}).data.private_share == pytest.approx(0.7)
     assert short.with_values(data={"public": "all"}).data.private_share == 1.0
     assert short.with_values(data={"validation_fraction": 0.1}).data.private_share == pytest.approx(0.8)
+
+
+def test_a_section_without_a_name_means_the_default() -> None:
+    made = Experiment.from_toml("clients = 3\n[algorithm]\nnu_aux = 1.0\n[graph]\n")
+    assert (made.algorithm.name, made.graph.name) == ("mhd", "complete")
+    assert check(made).experiment.algorithm.options()["nu_aux"] == 1.0
+
+
+def test_a_completed_graph_holds_its_defaults() -> None:
+    phases: list[dict[str, Any]] = [{"steps": 5, "name": "islands"}, {"name": "random_regular"}]
+    for graph, expected in (
+        ({"name": "islands"}, {"size": 2}),
+        ({"name": "phases", "phases": phases}, {"phases": [{**phases[0], "size": 2}, {**phases[1], "degree": 3}]}),
+    ):
+        whole = check(Experiment(clients=4, graph=graph, algorithm={"name": "separate"})).experiment
+        assert whole.graph.options() == expected
+        assert check(Experiment.from_toml(str(whole))).experiment == whole

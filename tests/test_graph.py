@@ -6,14 +6,14 @@ import networkx
 import pytest
 
 from manyheads import ConfigurationError
-from manyheads.experiment import OpenSection
+from manyheads.experiment import GraphConfig
 from manyheads.graph import GRAPHS, CommunicationGraph
 
 OPTIONS: dict[str, dict[str, object]] = {"edges": {"edges": [[i, (i + 2) % 8] for i in range(8)]}}
 
 
 def graph(name: str, clients: int = 8, seed: int = 0, **options: Any) -> CommunicationGraph:
-    return CommunicationGraph(OpenSection(name=name, **options), clients, seed)
+    return CommunicationGraph(GraphConfig(name=name, **options), clients, seed)
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -26,7 +26,7 @@ def test_every_graph_names_existing_others_in_order(name: str) -> None:
         assert set(neighbours) <= set(range(8)) - {client}
         assert neighbours, f"client {client} learns from nobody"
         assert neighbours == made.neighbours(client, step=10_000)
-    assert made.lonely == ()
+    assert made.lonely([0]) == []
 
 
 @pytest.mark.parametrize(
@@ -70,13 +70,12 @@ def test_phases_change_with_time() -> None:
 
 
 def test_the_lonely_are_named() -> None:
-    assert graph("edges", clients=3, edges=[[0, 1], [2, 0]]).lonely == (1,)
-    assert (
-        graph(
-            "phases", clients=3, phases=[{"steps": 5, "name": "edges", "edges": [[0, 1], [2, 0]]}, {"name": "cycle"}]
-        ).lonely
-        == ()
+    assert graph("edges", clients=3, edges=[[0, 1], [2, 0]]).lonely([0, 5]) == [1]
+    later = graph(
+        "phases", clients=3, phases=[{"steps": 5, "name": "edges", "edges": [[0, 1], [2, 0]]}, {"name": "cycle"}]
     )
+    assert later.lonely([0, 4]) == [1]
+    assert later.lonely([0, 4, 8]) == []
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Many heads are better than one: clients with private data and different models teach each other.
+"""Many heads are better than one: clients with private data teach each other.
 
 >>> from manyheads import Experiment, train
 >>> result = train(Experiment.load("my.toml"), folder="runs/mine")     # doctest: +SKIP

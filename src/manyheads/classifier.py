@@ -11,8 +11,6 @@ from manyheads.data.views import model_input
 from manyheads.errors import ConfigurationError
 from manyheads.models.client_model import ClientModel
 
-TASKS = ("private", "shared")
-
 
 class Classifier(nn.Module):
     """In evaluation mode; it shares its weights with the model that it was made from."""
@@ -45,7 +43,7 @@ def choose_head(head: int | None, task: str, heads: int, deploy: Mapping[str, in
 
     Without a validation part: the main head for the private task, the last head for the shared one.
     """
-    if task not in TASKS:
+    if task not in ("private", "shared"):
         raise ConfigurationError(f'task = "{task}": unknown task; private or shared')
     if head is None:
         return int((deploy or {"private": 0, "shared": heads - 1})[task])

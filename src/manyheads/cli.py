@@ -97,8 +97,7 @@ def demo(
     """Eight clients with three digits each: alone, teaching each other, and with all their data in one model."""
     screen = Screen(quiet)
     runs = demo_runs(seed)
-    for name, experiment in runs.items():
-        make_room(out / name, experiment)
+    make_room(out, runs)
     summaries = {}
     for name, experiment in runs.items():
         with screen.watch(name) as watcher:
@@ -135,6 +134,7 @@ def run(
         return
     if (folder / "experiment.toml").exists():
         raise RunError(f"{folder}: is a run itself; give another folder with --out")
+    _check_same_experiment(loaded.with_values(seed=0), folder)
     every = {seed: check(loaded.with_values(seed=seed)).experiment for seed in range(loaded.seed, loaded.seed + seeds)}
     try:
         summaries = [
@@ -147,12 +147,18 @@ def run(
 
 
 @functools.partial(command, name="resume")
-def resume_run(folder: RunPath, engine: EngineName = "plain", device: DeviceName = "cpu", quiet: Quiet = False) -> None:
+def resume_run(
+    folder: RunPath,
+    engine: Annotated[str | None, typer.Option(help="How windows are run.", show_default="as it was started")] = None,
+    device: Annotated[str | None, typer.Option(help="How windows are run.", show_default="as it was started")] = None,
+    quiet: Quiet = False,
+) -> None:
     """Go on with a run that was stopped or killed; it ends with the same bits as one that never was."""
     screen = Screen(quiet)
     read_experiment(folder)
     if (folder / "summary.json").exists():
         screen.say(f"{folder}: this run has ended already.")
+        _plot_if_missing(folder)
         screen.show(tables.run_table(read_summary(folder)))
         return
     with screen.watch(folder.name) as watcher:
@@ -198,6 +204,10 @@ def compare(
     """Show runs side by side."""
     screen = Screen(quiet)
     named = dict(zip(_short_names(runs), runs, strict=True))
+    for folder in runs:
+        first = _run_folders(folder)[0]
+        if first != folder:
+            _check_same_experiment(read_experiment(first).with_values(seed=0), folder)
     summaries = {name: [read_summary(run) for run in _run_folders(folder)] for name, folder in named.items()}
     screen.show(tables.compare_table(summaries))
     if plot is not None:
@@ -234,9 +244,8 @@ def _show_result(screen: Screen, result: Result, folder: Path) -> None:
 def _run_or_go_on(screen: Screen, experiment: Experiment, folder: Path, engine: str, device: str) -> dict[str, Any]:
     """One seed of several: the same command again goes on where it was stopped."""
     same = (folder / "experiment.toml").exists()
-    if same and read_experiment(folder).fingerprint() != experiment.fingerprint():
-        raise RunError(f"{folder}: holds another experiment; give another folder with --out")
     if same and (folder / "summary.json").exists():
+        _plot_if_missing(folder)
         return read_summary(folder)
     with screen.watch(f"seed {experiment.seed}") as watcher:
         go = functools.partial(resume, folder) if same else functools.partial(train, experiment, folder)
@@ -245,6 +254,20 @@ def _run_or_go_on(screen: Screen, experiment: Experiment, folder: Path, engine: 
     if result.stop_requested:
         raise Stopped
     return result.summary
+
+
+def _check_same_experiment(experiment: Experiment, folder: Path) -> None:
+    """Refuse to mix: everything below the folder of several seeds is one experiment but for the seed."""
+    wanted = check(experiment).experiment.fingerprint()
+    for place in _run_folders(folder):
+        if place != folder and read_experiment(place).with_values(seed=experiment.seed).fingerprint() != wanted:
+            raise RunError(f"{place}: holds another experiment; give another folder with --out")
+
+
+def _plot_if_missing(folder: Path) -> None:
+    """A run that was killed between its end and its pictures gets them now."""
+    if not (folder / "plots").exists():
+        plots.plot_run(folder)
 
 
 def _run_folders(folder: Path) -> list[Path]:

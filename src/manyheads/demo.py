@@ -26,17 +26,23 @@ def demo_runs(seed: int) -> dict[str, Experiment]:
     return {"separate": separate, "mhd": mhd, "supervised": separate.with_values(clients=1)}
 
 
-def make_room(folder: Path, experiment: Experiment) -> None:
-    """Make room for a run of the demo; anything else that lies there is somebody's work."""
-    if not folder.exists():
-        return
-    ours = folder.parent == DEMO_OUT and (folder / "experiment.toml").is_file()
-    if not ours and (folder / "experiment.toml").is_file():
-        there, demo = read_experiment(folder), check(experiment).experiment
-        ours = there.with_values(seed=demo.seed).fingerprint() == demo.fingerprint()
-    if not ours:
-        raise ConfigurationError(f"--out: {folder} is not a run of the demo; it is left as it is, give another folder")
-    shutil.rmtree(folder)
+def make_room(out: Path, runs: Mapping[str, Experiment]) -> None:
+    """Remove what an earlier demo left; anything else that lies there is somebody's work, and nothing is removed."""
+    for name, experiment in runs.items():
+        if not (out == DEMO_OUT or _is_free_or_ours(out / name, experiment)):
+            raise ConfigurationError(f"{out / name}: is not a run of the demo; it is left as it is, give another --out")
+    for name in runs:
+        if (out / name).exists():
+            shutil.rmtree(out / name)
+
+
+def _is_free_or_ours(folder: Path, experiment: Experiment) -> bool:
+    if not folder.exists() or not any(folder.iterdir()):
+        return True
+    if not (folder / "experiment.toml").is_file():
+        return False
+    there, demo = read_experiment(folder), check(experiment).experiment
+    return there.with_values(seed=demo.seed).fingerprint() == demo.fingerprint()
 
 
 def moral(summaries: Mapping[str, Mapping[str, Any]]) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from manyheads.algorithms import make_algorithm, with_defaults
+from manyheads import algorithms
 from manyheads.algorithms.base import Algorithm
 from manyheads.client import Client
 from manyheads.data import sources
@@ -17,7 +17,7 @@ from manyheads.data.split import Split, default_per_client, split
 from manyheads.errors import ConfigurationError
 from manyheads.evaluate import Part
 from manyheads.experiment import Experiment
-from manyheads.graph import CommunicationGraph
+from manyheads.graph import CommunicationGraph, with_defaults
 from manyheads.models.client_model import ClientModel, initialise, make_model
 from manyheads.pool import Pool
 from manyheads.seeds import EVERYONE, generator
@@ -66,13 +66,22 @@ class Ensemble(Checked):
 def check(experiment: Experiment) -> Checked:
     """Load the data and check everything; raise where something is wrong."""
     dataset = sources.load(experiment.data)
+    if experiment.clients > len(dataset.train_labels):
+        raise ConfigurationError(
+            f"clients = {experiment.clients}: more than the {len(dataset.train_labels)} training samples"
+        )
     experiment = complete(experiment, dataset.classes)
-    algorithm = make_algorithm(experiment.algorithm)
+    algorithm = algorithms.make_algorithm(experiment.algorithm)
     graph = CommunicationGraph(experiment.graph, experiment.clients, experiment.seed)
     parts = split(experiment.data, dataset.train_labels, dataset.classes, experiment.clients, experiment.seed)
     _check(experiment, algorithm, graph, parts)
     checked = Checked(experiment, dataset, parts, graph, algorithm)
-    checked.architecture()
+    try:
+        checked.architecture()
+    except (RuntimeError, MemoryError):
+        raise ConfigurationError(
+            f"model.width = {experiment.model.width}: such a {experiment.model.backbone} does not fit into memory"
+        ) from None
     return checked
 
 
@@ -128,7 +137,8 @@ def complete(experiment: Experiment, classes: int) -> Experiment:
     primary = experiment.data.primary_labels
     if primary.assignment == "random" and primary.per_client is None:
         data["primary_labels"] = {"assignment": "random", "per_client": default_per_client(classes)}
-    return experiment.with_values(data=data, algorithm=with_defaults(experiment.algorithm).model_dump())
+    algorithm, graph = algorithms.with_defaults(experiment.algorithm), with_defaults(experiment.graph)
+    return experiment.with_values(data=data, algorithm=algorithm.model_dump(), graph=graph.model_dump())
 
 
 def _check(experiment: Experiment, algorithm: Algorithm, graph: CommunicationGraph, parts: Split) -> None:
@@ -147,9 +157,15 @@ def _check(experiment: Experiment, algorithm: Algorithm, graph: CommunicationGra
             f'clients = 1: algorithm.name = "{experiment.algorithm.name}" needs at least 2 clients; '
             'for one model alone take algorithm.name = "separate"'
         )
-    if algorithm.needs_neighbours and graph.lonely:
+    exchanges = algorithm.exchange_steps(training.steps)
+    if algorithm.needs_neighbours and not exchanges:
         raise ConfigurationError(
-            f'graph.name = "{experiment.graph.name}": client {graph.lonely[0]} has nobody to learn from, which '
+            f"training.steps = {training.steps}: nothing is exchanged in so few; lower algorithm.pool_every"
+        )
+    lonely = graph.lonely(exchanges) if algorithm.needs_neighbours else []
+    if lonely:
+        raise ConfigurationError(
+            f'graph.name = "{experiment.graph.name}": client {lonely[0]} has nobody to learn from, which '
             f'algorithm.name = "{experiment.algorithm.name}" needs; give it an edge or take "separate"'
         )
     if not algorithm.distils:

@@ -58,15 +58,16 @@ class Scores:
         return total**2 / float((weight**2 / np.maximum(self.samples_C, 1)).sum()) if total > 0.0 else 0.0
 
     def collapsed_heads(self, label_distribution: NDArray[np.float64]) -> list[tuple[int, int]]:
-        """(head, class) where a head says one class to nearly everything.
+        """(head, class) where a head is sure of one class for nearly everything.
 
-        The main head of a client that owns one class only does so rightly.
+        Judged by the perplexity of its mean prediction against what would be right: for the main head the client's
+        own labels, for the others those of the part. A client that owns one class says one class rightly.
         """
-        judged_on_one = perplexity(self.samples_C / self.samples_C.sum()) < COLLAPSED_PERPLEXITY
+        right = perplexity(self.samples_C / self.samples_C.sum())
         found = []
         for head, mean_C in enumerate(self.mean_probability_HC):
-            expected = head == 0 and perplexity(label_distribution) < COLLAPSED_PERPLEXITY
-            if perplexity(mean_C) < COLLAPSED_PERPLEXITY and not expected and not judged_on_one:
+            expected = min(right, perplexity(label_distribution)) if head == 0 else right
+            if perplexity(mean_C) < min(COLLAPSED_PERPLEXITY, 0.8 * expected):
                 found.append((head, int(mean_C.argmax())))
         return found
 

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from manyheads.errors import ConfigurationError
 
 T = TypeVar("T")
+CHECKED = ConfigDict(strict=True, extra="forbid")  # of the dataclasses whose fields are keys
 Positive = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -31,7 +32,7 @@ class Section(BaseModel):
 
 
 class OpenSection(BaseModel):
-    """A section whose other keys belong to the entry that `name` points at."""
+    """A section whose other keys belong to the entry that `name` points at, and are checked there."""
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
     name: str
@@ -39,6 +40,14 @@ class OpenSection(BaseModel):
     def options(self) -> dict[str, Any]:
         """Every key but the name."""
         return dict(self.model_extra or {})
+
+
+class AlgorithmConfig(OpenSection):
+    name: str = "mhd"
+
+
+class GraphConfig(OpenSection):
+    name: str = "complete"
 
 
 class PrimaryLabels(Section):
@@ -130,8 +139,8 @@ class Experiment(Section):
     clients: Positive
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
-    algorithm: OpenSection = OpenSection(name="mhd")
-    graph: OpenSection = OpenSection(name="complete")
+    algorithm: AlgorithmConfig = AlgorithmConfig()
+    graph: GraphConfig = GraphConfig()
     training: TrainingConfig = TrainingConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
 

@@ -4,25 +4,24 @@ An edge [i, j] says: i learns from j. Knowledge therefore flows against the edge
 Each kind of graph is a frozen dataclass whose fields are the keys of `[graph]` beside `name`.
 """
 
-from collections.abc import Mapping
-from functools import cached_property
+import dataclasses
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import networkx
 import numpy as np
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from manyheads.errors import ConfigurationError
-from manyheads.experiment import OpenSection, build, nearest
+from manyheads.experiment import CHECKED, GraphConfig, build, nearest
 from manyheads.seeds import generator
 
-CHECKED = ConfigDict(strict=True, extra="forbid")
-Neighbours = tuple[tuple[int, ...], ...]  # for each client, those it learns from
+LearnsFrom = tuple[tuple[int, ...], ...]  # for each client, those it learns from
 
 
 class GraphKind(Protocol):
-    def edges_of(self, clients: int, rng: np.random.Generator) -> Neighbours:
+    def learns_from(self, clients: int, rng: np.random.Generator) -> LearnsFrom:
         """For each client, those it learns from, in ascending order."""
 
 
@@ -30,7 +29,7 @@ class GraphKind(Protocol):
 class Complete:
     """Everyone learns from everyone else."""
 
-    def edges_of(self, clients: int, rng: np.random.Generator) -> Neighbours:
+    def learns_from(self, clients: int, rng: np.random.Generator) -> LearnsFrom:
         return tuple(tuple(j for j in range(clients) if j != i) for i in range(clients))
 
 
@@ -38,7 +37,7 @@ class Complete:
 class Cycle:
     """Directed: i learns from i + 1 only, the last client from the first. Client i + h is h hops away."""
 
-    def edges_of(self, clients: int, rng: np.random.Generator) -> Neighbours:
+    def learns_from(self, clients: int, rng: np.random.Generator) -> LearnsFrom:
         return tuple(((i + 1) % clients,) if clients > 1 else () for i in range(clients))
 
 
@@ -48,7 +47,7 @@ class Islands:
 
     size: int = Field(default=2, ge=2)
 
-    def edges_of(self, clients: int, rng: np.random.Generator) -> Neighbours:
+    def learns_from(self, clients: int, rng: np.random.Generator) -> LearnsFrom:
         return tuple(
             tuple(j for j in range(clients) if j != i and j // self.size == i // self.size) for i in range(clients)
         )
@@ -58,7 +57,7 @@ class Islands:
 class Chain:
     """Both ways along a line: i learns from i - 1 and from i + 1; the two ends have one neighbour."""
 
-    def edges_of(self, clients: int, rng: np.random.Generator) -> Neighbours:
+    def learns_from(self, clients: int, rng: np.random.Generator) -> LearnsFrom:
         return tuple(tuple(j for j in (i - 1, i + 1) if 0 <= j < clients) for i in range(clients))
 
 
@@ -66,7 +65,7 @@ class Chain:
 class Star:
     """Both ways between client 0 and each other client; the others do not hear each other."""
 
-    def edges_of(self, clients: int, rng: np.random.Generator) -> Neighbours:
+    def learns_from(self, clients: int, rng: np.random.Generator) -> LearnsFrom:
         return tuple(tuple(range(1, clients)) if i == 0 else (0,) for i in range(clients))
 
 
@@ -76,7 +75,7 @@ class RandomRegular:
 
     degree: int = Field(default=3, ge=1)
 
-    def edges_of(self, clients: int, rng: np.random.Generator) -> Neighbours:
+    def learns_from(self, clients: int, rng: np.random.Generator) -> LearnsFrom:
         if self.degree >= clients or self.degree * clients % 2:
             raise ConfigurationError(
                 f"graph.degree = {self.degree}: no such graph on {clients} clients; "
@@ -92,7 +91,7 @@ class Edges:
 
     edges: list[list[int]]
 
-    def edges_of(self, clients: int, rng: np.random.Generator) -> Neighbours:
+    def learns_from(self, clients: int, rng: np.random.Generator) -> LearnsFrom:
         learns_from: list[set[int]] = [set() for _ in range(clients)]
         for edge in self.edges:
             if len(edge) != 2:
@@ -132,7 +131,7 @@ GRAPHS: dict[str, type[GraphKind]] = {
 class CommunicationGraph:
     """Who learns from whom, at every step: a fixed graph, or one phase after another."""
 
-    def __init__(self, config: OpenSection, clients: int, seed: int) -> None:
+    def __init__(self, config: GraphConfig, clients: int, seed: int) -> None:
         self.clients = clients
         if config.name == "phases":
             self._starts, self._phases = _phases(build(Phases, config.options(), "graph"), clients, seed)
@@ -144,25 +143,51 @@ class CommunicationGraph:
         current = max(k for k, start in enumerate(self._starts) if start <= step)
         return self._phases[current][client]
 
-    @cached_property
-    def lonely(self) -> tuple[int, ...]:
-        """The clients that learn from nobody at any time."""
-        return tuple(i for i in range(self.clients) if not any(phase[i] for phase in self._phases))
+    def lonely(self, steps: Iterable[int]) -> list[int]:
+        """The clients that have nobody to learn from at any of these steps."""
+        alone = set(range(self.clients))
+        for step in steps:
+            alone -= {client for client in alone if self.neighbours(client, step)}
+            if not alone:
+                break
+        return sorted(alone)
+
+
+def with_defaults(config: GraphConfig) -> GraphConfig:
+    """`[graph]` with every key that its kind has."""
+    if config.name == "phases":
+        phases = [_completed_phase(phase) for phase in build(Phases, config.options(), "graph").phases]
+        return GraphConfig(name="phases", phases=phases)  # type: ignore[call-arg]
+    if config.name not in GRAPHS:
+        return config  # refused where the graph is made
+    return GraphConfig(name=config.name, **dataclasses.asdict(_kind(config.name, config.options(), "graph")))
+
+
+def _completed_phase(phase: Mapping[str, Any]) -> dict[str, Any]:
+    options = {key: value for key, value in phase.items() if key not in ("name", "steps")}
+    name = phase.get("name")
+    if name not in GRAPHS:
+        return dict(phase)
+    return {**phase, **dataclasses.asdict(_kind(name, options, "graph"))}
+
+
+def _kind(name: str, options: Mapping[str, Any], section: str) -> Any:
+    if name not in GRAPHS:
+        raise ConfigurationError(f'{section}.name = "{name}": unknown graph; {nearest(name, [*GRAPHS, "phases"])}')
+    return build(GRAPHS[name], options, section)
 
 
 def _fixed(
     name: str, options: Mapping[str, Any], clients: int, seed: int, phase: int = 0, section: str = "graph"
-) -> Neighbours:
-    if name not in GRAPHS:
-        raise ConfigurationError(f'{section}.name = "{name}": unknown graph; {nearest(name, [*GRAPHS, "phases"])}')
-    kind = build(GRAPHS[name], options, section)
+) -> LearnsFrom:
+    kind: GraphKind = _kind(name, options, section)
     try:
-        return kind.edges_of(clients, generator(seed, "graph", step=phase))
+        return kind.learns_from(clients, generator(seed, "graph", step=phase))
     except ConfigurationError as error:
         raise ConfigurationError(str(error).replace("graph.", f"{section}.", 1)) from None
 
 
-def _phases(config: Phases, clients: int, seed: int) -> tuple[list[int], list[Neighbours]]:
+def _phases(config: Phases, clients: int, seed: int) -> tuple[list[int], list[LearnsFrom]]:
     starts, graphs, start = [], [], 0
     for number, phase in enumerate(config.phases):
         options, section = dict(phase), f"graph.phases.{number}"

@@ -271,7 +271,9 @@ def read_events(folder: Path) -> list[Event]:
     """The events of a run folder, finished or not."""
     path = folder / "metrics.jsonl"
     try:
-        return [json.loads(line) for line in path.read_text().splitlines()]
+        text = path.read_text()
+        whole = text[: text.rfind("\n") + 1]  # a run that was just killed may have left half a line
+        return [json.loads(line) for line in whole.splitlines()]
     except OSError:
         raise RunError(f"{folder}: not a run folder (it has no metrics.jsonl)") from None
     except ValueError:

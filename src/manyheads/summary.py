@@ -39,11 +39,13 @@ def summarise(
     }
 
 
-def start_event(e: Ensemble) -> Event:
+def start_event(e: Ensemble, *, engine: str) -> Event:
     """Who owns what, as the first line of metrics.jsonl."""
     return {
         "event": "start",
         "step": 0,
+        "engine": engine,
+        "device": str(e.clients[0].state.values.device),
         "label_counts": e.label_counts().tolist(),
         "primary_labels": [list(labels) for labels in e.split.primary_labels],
         "public_samples": len(e.split.public),

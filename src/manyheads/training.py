@@ -24,7 +24,7 @@ from manyheads.errors import ConfigurationError, ManyheadsError, TrainingError
 from manyheads.evaluate import Evaluation, evaluate
 from manyheads.experiment import Experiment, nearest
 from manyheads.graph import CommunicationGraph
-from manyheads.runs import Event, InMemory, Record, RunFolder, check_free, read_experiment
+from manyheads.runs import Event, InMemory, Record, RunFolder, check_free, read_events, read_experiment
 from manyheads.snapshot import Snapshot
 from manyheads.summary import start_event, summarise
 from manyheads.version import __version__
@@ -118,18 +118,23 @@ def train(
 
 
 def resume(
-    folder: str | Path, *, engine: str = "plain", device: str = "cpu", observer: Observer | None = None
+    folder: str | Path, *, engine: str | None = None, device: str | None = None, observer: Observer | None = None
 ) -> Result:
-    """Go on with a run that was stopped or killed; it ends as if it had never been."""
+    """Go on with a run that was stopped or killed; it ends as if it had never been.
+
+    On the engine and device that it was started on, unless told otherwise.
+    """
     path = Path(folder)
-    ensemble = assemble(read_experiment(path), device)
-    run = _Run(ensemble, _engine_named(engine), observer or Silent(), path)
+    experiment = read_experiment(path)
+    started = next(iter(read_events(path)), {}) if (path / "metrics.jsonl").exists() else {}
+    ensemble = assemble(experiment, device or started.get("device", "cpu"))
+    run = _Run(ensemble, _engine_named(engine or started.get("engine", "plain")), observer or Silent(), path)
     with contextlib.closing(RunFolder(path, ensemble.experiment, ensemble.dataset.fingerprint())) as record:
         run.step, run.seconds_before = record.restore(ensemble.clients)
         return run.go(record)
 
 
-def windows(start: int, steps: int, *intervals: int | None) -> Iterator[Window]:
+def windows(start: int, steps: int, *intervals: int) -> Iterator[Window]:
     """From `start` on, the stretches between edges; an edge lies at each multiple of an interval and at the end."""
     while start < steps:
         stop = min([steps, *(start - start % every + every for every in intervals if every)])
@@ -169,8 +174,9 @@ class _Run:
         self.observer.started(e, self.step)
         with _one_thread(), _stop_requests(self.observer) as stop:
             if self.step == 0:
-                self._tell(record, start_event(e))
-                exchange(e.clients, e.graph, e.algorithm, step=0)
+                self._tell(record, start_event(e, engine=self.engine))
+                if 0 in e.algorithm.exchange_steps(e.experiment.training.steps):
+                    exchange(e.clients, e.graph, e.algorithm, step=0)
             self._loop(record, stop)
             for part in e.parts:  # a run resumed at its very end was judged before it was saved
                 if part.name not in self.evaluations:
@@ -183,15 +189,15 @@ class _Run:
 
     def _loop(self, record: Record, stop: threading.Event) -> None:
         e, training = self.ensemble, self.ensemble.experiment.training
-        every = e.experiment.evaluate.every
+        every, exchanges = e.experiment.evaluate.every, e.algorithm.exchange_steps(training.steps)
         engine, saved = ENGINES[self.engine](), time.perf_counter()
-        for window in windows(self.step, training.steps, training.log_every, e.algorithm.exchange_every, every):
+        for window in windows(self.step, training.steps, training.log_every, every, exchanges.step if exchanges else 0):
             losses = engine.train(e.clients, e.algorithm, window, self.observer.progressed)
             self._check_finite(losses, window)
             self._tell(record, self._losses_event(losses, window))
             self.step = window.stop
             at_end = self.step == training.steps
-            if e.algorithm.exchange_every and self.step % e.algorithm.exchange_every == 0 and not at_end:
+            if self.step in exchanges:
                 exchange(e.clients, e.graph, e.algorithm, self.step)
             if self.step % every == 0 or at_end:
                 self._evaluate(record)

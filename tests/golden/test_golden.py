@@ -44,12 +44,14 @@ def losses(variant: str) -> list[list[float]]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        exchange(ensemble.clients, ensemble.graph, ensemble.algorithm, step=0)
+        exchanges = ensemble.algorithm.exchange_steps(STEPS)
+        if 0 in exchanges:
+            exchange(ensemble.clients, ensemble.graph, ensemble.algorithm, step=0)
         rows = []
-        for window in windows(0, STEPS, 10, ensemble.algorithm.exchange_every):
+        for window in windows(0, STEPS, 10, exchanges.step if exchanges else 0):
             values = Plain().train(ensemble.clients, ensemble.algorithm, window, lambda _: None).values
             rows += values.permute(1, 0, 2).flatten(1).tolist()
-            if ensemble.algorithm.exchange_every:
+            if window.stop in exchanges:
                 exchange(ensemble.clients, ensemble.graph, ensemble.algorithm, window.stop)
     finally:
         torch.set_num_threads(before)

@@ -8,21 +8,21 @@ from manyheads.algorithms.base import Algorithm
 from manyheads.algorithms.mhd import MHD
 from manyheads.algorithms.separate import Separate
 from manyheads.errors import ConfigurationError
-from manyheads.experiment import OpenSection, build, nearest
+from manyheads.experiment import AlgorithmConfig, build, nearest
 
 ALGORITHMS: dict[str, type[Algorithm]] = {"mhd": MHD, "separate": Separate}
-METHODS = ("collect", "apply", "plan", "losses")
+METHODS = ("exchange_steps", "collect", "apply", "plan", "losses")
 
 
-def make_algorithm(config: OpenSection) -> Algorithm:
+def make_algorithm(config: AlgorithmConfig) -> Algorithm:
     """The algorithm that `[algorithm]` describes."""
     made: Algorithm = build(_find(config.name), config.options(), "algorithm")
     return made
 
 
-def with_defaults(config: OpenSection) -> OpenSection:
+def with_defaults(config: AlgorithmConfig) -> AlgorithmConfig:
     """`[algorithm]` with every key that its algorithm has."""
-    return OpenSection(name=config.name, **dataclasses.asdict(make_algorithm(config)))  # type: ignore[call-overload]
+    return AlgorithmConfig(name=config.name, **dataclasses.asdict(make_algorithm(config)))  # type: ignore[call-overload]
 
 
 def _find(name: str) -> Any:

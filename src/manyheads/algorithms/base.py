@@ -35,15 +35,14 @@ class Algorithm(Protocol):
 
     def __init__(self, **knobs: Any) -> None: ...
 
-    @property
-    def exchange_every(self) -> int | None:
-        """Steps between two exchanges; None: nothing is ever exchanged."""
+    def exchange_steps(self, steps: int) -> range:
+        """Of a run of so many steps: before which of them clients exchange, at equal distances. May be empty."""
 
     @property
     def pool_size(self) -> int: ...
 
     def collect(self, client: Client, neighbours: Neighbours, step: int) -> list[Snapshot]:
-        """Ask neighbours for what it needs; change nothing. At step 0: what the client starts with."""
+        """Ask neighbours for what it needs; change nothing. At step 0, if that is one: what the client starts with."""
 
     def apply(self, client: Client, received: list[Snapshot], step: int) -> None:
         """Take in what was collected, once all clients have collected."""

@@ -13,8 +13,7 @@ from manyheads import distillation
 from manyheads.algorithms.base import Neighbours
 from manyheads.client import Batch, Client, Plan
 from manyheads.confidence import CONFIDENCES
-from manyheads.experiment import Fraction, NonNegative, Positive, Section, nearest
-from manyheads.graph import CHECKED
+from manyheads.experiment import CHECKED, Fraction, NonNegative, Positive, Section, nearest
 from manyheads.outputs import Outputs
 from manyheads.seeds import generator
 from manyheads.snapshot import Snapshot
@@ -64,14 +63,13 @@ class MHD:
             raise ValueError('self_target = true: has no meaning with select = "all", which does not choose')
         return self
 
-    @property
-    def exchange_every(self) -> int:
-        return self.pool_every
+    def exchange_steps(self, steps: int) -> range:
+        return range(0 if self.pool_start == "initial" else self.pool_every, steps, self.pool_every)
 
     def collect(self, client: Client, neighbours: Neighbours, step: int) -> list[Snapshot]:
-        """At the start a pool full of snapshots, neighbour by neighbour, or none; later that of a random neighbour."""
+        """At the start a pool full of snapshots, neighbour by neighbour; later that of a random neighbour."""
         members = tuple(neighbours)
-        if not members or (step == 0 and self.pool_start == "empty"):
+        if not members:
             return []
         if step == 0:
             return [neighbours[members[entry % len(members)]] for entry in range(self.pool_size)]

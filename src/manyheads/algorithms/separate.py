@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from manyheads.algorithms.base import Neighbours
 from manyheads.client import Batch, Client, Plan
-from manyheads.graph import CHECKED
+from manyheads.experiment import CHECKED
 from manyheads.snapshot import Snapshot
 
 
@@ -19,9 +19,8 @@ class Separate:
     distils: ClassVar[bool] = False
     needs_neighbours: ClassVar[bool] = False
 
-    @property
-    def exchange_every(self) -> None:
-        return None
+    def exchange_steps(self, steps: int) -> range:
+        return range(0)
 
     @property
     def pool_size(self) -> int:

@@ -21,7 +21,7 @@ class Rows:
     """A batch of (sample, view) rows with their pixels, ready for a model."""
 
     samples: Tensor
-    view_numbers: Tensor
+    view_numbers: Tensor  # with `samples`, the name by which two clients speak of the same pixels
     images: Tensor
 
 

@@ -16,13 +16,13 @@ class Plain:
         self, clients: Sequence[Client], algorithm: Algorithm, window: Window, progress: Progress
     ) -> WindowLosses:
         terms: tuple[str, ...] = ()
-        recorded = []
+        recorded, steps = [], range(window.start, window.stop)
+        rates = [learning_rate(clients[0].training, step) for step in steps]
         for client in clients:
             plan = algorithm.plan(client, window.start, window.stop)
             batches = client.batches(window.start, window.stop, plan)
             values = []
-            for step in range(window.start, window.stop):
-                rate = learning_rate(client.training, step)
+            for step, rate in zip(steps, rates, strict=True):
                 terms, losses = client.step(algorithm.losses, batches.at(step), step, rate)
                 values.append(losses)
                 progress(1)
