@@ -97,7 +97,7 @@ def test_the_lonely_are_named() -> None:
         ("phases", {"phases": [{"name": "cycle"}, {"name": "star"}]}, "graph.phases.0.steps"),
         ("phases", {"phases": [{"name": "cycle", "steps": 5}]}, "graph.phases.0.steps = 5: the last phase stays"),
         ("phases", {"phases": [{"steps": True, "name": "cycle"}, {"name": "star"}]}, "graph.phases.0.steps = True"),
-        ("phases", {"phases": [{"name": "phases"}]}, "graph.phases.0.name = 'phases': must be one of"),
+        ("phases", {"phases": [{"name": "phases"}]}, 'graph.phases.0.name = "phases": unknown graph; known: '),
         ("phases", {"phases": [{"name": "islands", "size": 1}]}, "graph.phases.0.size = 1"),
         ("phases", {"phases": [{"name": "random_regular", "degree": 9}]}, "graph.phases.0.degree = 9"),
     ],

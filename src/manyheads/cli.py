@@ -150,7 +150,7 @@ def run(
 def resume_run(
     folder: RunPath,
     engine: Annotated[str | None, typer.Option(help="How windows are run.", show_default="as it was started")] = None,
-    device: Annotated[str | None, typer.Option(help="How windows are run.", show_default="as it was started")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda.", show_default="as it was started")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Go on with a run that was stopped or killed; it ends with the same bits as one that never was."""

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from abc import ABC, abstractmethod
 from statistics import mean
 from types import TracebackType
 from typing import Self
@@ -43,7 +44,7 @@ class Screen:
         return Bar(self.console, title) if self.decorated else Lines(self, title)
 
 
-class Watcher:
+class Watcher(ABC):
     """An observer of one run; the two kinds below differ in how they show it."""
 
     def __init__(self, title: str) -> None:
@@ -91,23 +92,25 @@ class Watcher:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        pass
+    @abstractmethod
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None: ...
 
-    def line(self, text: str) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def line(self, text: str) -> None: ...
 
-    def begin(self, ensemble: Ensemble, step: int) -> None:
-        pass
+    @abstractmethod
+    def begin(self, ensemble: Ensemble, step: int) -> None: ...
 
-    def advance(self, client_steps: int) -> None:
-        pass
+    @abstractmethod
+    def advance(self, client_steps: int) -> None: ...
 
-    def losses(self, losses: dict[str, float]) -> None:
-        pass
+    @abstractmethod
+    def losses(self, losses: dict[str, float]) -> None: ...
 
-    def evaluation(self, private: list[float], shared: list[float]) -> None:
-        pass
+    @abstractmethod
+    def evaluation(self, private: list[float], shared: list[float]) -> None: ...
 
 
 class Lines(Watcher):
@@ -123,6 +126,12 @@ class Lines(Watcher):
     def begin(self, ensemble: Ensemble, step: int) -> None:
         self._began = self._said = time.perf_counter()
         self._first_step = step
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        pass
+
+    def advance(self, client_steps: int) -> None:
+        pass
 
     def line(self, text: str) -> None:
         self._screen.say(text)

@@ -133,15 +133,12 @@ class CommunicationGraph:
 
     def __init__(self, config: GraphConfig, clients: int, seed: int) -> None:
         self.clients = clients
-        if config.name == "phases":
-            self._starts, self._phases = _phases(build(Phases, config.options(), "graph"), clients, seed)
-        else:
-            self._starts, self._phases = [0], [_fixed(config.name, config.options(), clients, seed)]
+        self._phases = [(phase.start, phase.learns_from(clients, seed)) for phase in _parse(config)]
 
     def neighbours(self, client: int, step: int) -> tuple[int, ...]:
         """Those that `client` learns from at `step`."""
-        current = max(k for k, start in enumerate(self._starts) if start <= step)
-        return self._phases[current][client]
+        current = [learns_from for start, learns_from in self._phases if start <= step][-1]
+        return current[client]
 
     def lonely(self, steps: Iterable[int]) -> list[int]:
         """The clients that have nobody to learn from at any of these steps."""
@@ -155,51 +152,53 @@ class CommunicationGraph:
 
 def with_defaults(config: GraphConfig) -> GraphConfig:
     """`[graph]` with every key that its kind has."""
+    phases = _parse(config)
     if config.name == "phases":
-        phases = [_completed_phase(phase) for phase in build(Phases, config.options(), "graph").phases]
-        return GraphConfig(name="phases", phases=phases)  # type: ignore[call-arg]
-    if config.name not in GRAPHS:
-        return config  # refused where the graph is made
-    return GraphConfig(name=config.name, **dataclasses.asdict(_kind(config.name, config.options(), "graph")))
+        return GraphConfig(name="phases", phases=[phase.keys() for phase in phases])  # type: ignore[call-arg]
+    return GraphConfig(**phases[0].keys())
 
 
-def _completed_phase(phase: Mapping[str, Any]) -> dict[str, Any]:
-    options = {key: value for key, value in phase.items() if key not in ("name", "steps")}
-    name = phase.get("name")
-    if name not in GRAPHS:
-        return dict(phase)
-    return {**phase, **dataclasses.asdict(_kind(name, options, "graph"))}
+@dataclasses.dataclass(frozen=True)
+class _Phase:
+    """One graph of a run, from step `start` on; a fixed graph is a single phase."""
+
+    number: int
+    start: int
+    steps: int | None  # None: to the end
+    name: str
+    kind: GraphKind
+    section: str
+
+    def learns_from(self, clients: int, seed: int) -> LearnsFrom:
+        try:
+            return self.kind.learns_from(clients, generator(seed, "graph", step=self.number))
+        except ConfigurationError as error:
+            raise ConfigurationError(str(error).replace("graph.", f"{self.section}.", 1)) from None
+
+    def keys(self) -> dict[str, Any]:
+        lasts = {} if self.steps is None else {"steps": self.steps}
+        return {**lasts, "name": self.name, **dataclasses.asdict(self.kind)}  # type: ignore[call-overload]
 
 
-def _kind(name: str, options: Mapping[str, Any], section: str) -> Any:
-    if name not in GRAPHS:
-        raise ConfigurationError(f'{section}.name = "{name}": unknown graph; {nearest(name, [*GRAPHS, "phases"])}')
-    return build(GRAPHS[name], options, section)
-
-
-def _fixed(
-    name: str, options: Mapping[str, Any], clients: int, seed: int, phase: int = 0, section: str = "graph"
-) -> LearnsFrom:
-    kind: GraphKind = _kind(name, options, section)
-    try:
-        return kind.learns_from(clients, generator(seed, "graph", step=phase))
-    except ConfigurationError as error:
-        raise ConfigurationError(str(error).replace("graph.", f"{section}.", 1)) from None
-
-
-def _phases(config: Phases, clients: int, seed: int) -> tuple[list[int], list[LearnsFrom]]:
-    starts, graphs, start = [], [], 0
-    for number, phase in enumerate(config.phases):
+def _parse(config: GraphConfig) -> list[_Phase]:
+    if config.name != "phases":
+        return [_Phase(0, 0, None, config.name, _kind(config.name, config.options(), "graph"), "graph")]
+    parsed, start, listed = [], 0, build(Phases, config.options(), "graph").phases
+    for number, phase in enumerate(listed):
         options, section = dict(phase), f"graph.phases.{number}"
         name, steps = options.pop("name", None), options.pop("steps", None)
-        last = number == len(config.phases) - 1
-        if not isinstance(name, str) or name not in GRAPHS:
-            raise ConfigurationError(f"{section}.name = {name!r}: must be one of {', '.join(GRAPHS)}")
+        last = number == len(listed) - 1
         if last and steps is not None:
             raise ConfigurationError(f"{section}.steps = {steps!r}: the last phase stays to the end; leave steps out")
         if not last and (type(steps) is not int or steps < 1):
             raise ConfigurationError(f"{section}.steps = {steps!r}: each phase but the last lasts 1 or more steps")
-        starts.append(start)
-        graphs.append(_fixed(name, options, clients, seed, number, section))
+        parsed.append(_Phase(number, start, steps, str(name), _kind(str(name), options, section), section))
         start += steps or 0
-    return starts, graphs
+    return parsed
+
+
+def _kind(name: str, options: Mapping[str, Any], section: str) -> GraphKind:
+    if name not in GRAPHS:
+        allowed = GRAPHS if section != "graph" else [*GRAPHS, "phases"]
+        raise ConfigurationError(f'{section}.name = "{name}": unknown graph; {nearest(name, allowed)}')
+    return build(GRAPHS[name], options, section)
