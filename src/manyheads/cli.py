@@ -234,7 +234,8 @@ def _show_result(screen: Screen, result: Result, folder: Path) -> None:
     screen.show(tables.run_table(summary))
     for text in tables.collapse_text(summary["collapsed"], summary["classes"]):
         screen.say(f"warning: {text}")
-    screen.say(tables.deploy_text(summary))
+    if len(summary["shared_accuracy"]) > 1:
+        screen.say(tables.deploy_text(summary))
     screen.say(
         f"{summary['steps']} steps in {summary['seconds']:.1f} s "
         f"({summary['client_steps_per_second']:.0f} client-steps/s). Run: {folder}; pictures: {pictures[0].parent}"
