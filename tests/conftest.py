@@ -5,8 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from manyheads import Experiment
+
+# How long an example takes says nothing on a busy machine.
+settings.register_profile("manyheads", deadline=None)
+settings.load_profile("manyheads")
 
 TINY = {
     "clients": 3,

@@ -74,7 +74,7 @@ def our_prediction_loss(
     return prediction_loss(own, targets(p, confidence, select, draw))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10_000),
     teachers=st.integers(0, 3),
@@ -157,7 +157,7 @@ def test_the_owner_s_confidence_counts_where_it_is_carried() -> None:
     assert targets(p_JBKC, confidence, "most_confident")[0, 0].tolist() == [0.4, 0.6]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10_000), teachers=st.integers(0, 3), scale=st.floats(0.01, 100.0))
 def test_embedding_loss_equals_the_loops(seed: int, teachers: int, scale: float) -> None:
     rng = torch.Generator().manual_seed(seed)

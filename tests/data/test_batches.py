@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from manyheads.data.batches import Samples
@@ -23,7 +23,6 @@ def samples(size: int, client: int = 0, augment: str = "none", views_of: int | N
     )
 
 
-@settings(deadline=None)
 @given(
     size=st.integers(1, 30),
     batch=st.integers(1, 40),

@@ -18,7 +18,7 @@ def labels_of(samples: int, classes: int) -> Labels:
     return (np.arange(samples) % classes).astype(np.int64)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(
     seed=st.integers(0, 1_000),
     clients=st.integers(1, 6),

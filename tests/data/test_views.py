@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from manyheads.data.views import PADDING, apply_views, draw_views, model_input
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 1_000), height=st.integers(PADDING + 1, 12), width=st.integers(PADDING + 1, 12))
 def test_views_equal_a_loop_over_padded_images(seed: int, height: int, width: int) -> None:
     rng = np.random.default_rng(seed)
