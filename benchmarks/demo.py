@@ -1,6 +1,6 @@
 """The demonstration over several seeds: the figures that the README quotes, and whether its targets are met.
 
-    python benchmarks/demo.py [--seeds 3]
+    python benchmarks/demo.py [--seeds 3] [--first 0]
 
 Runs separate, mhd and supervised as `manyheads demo` does, without a run folder, and prints the test accuracies.
 """
@@ -19,7 +19,9 @@ from manyheads.demo import demo_runs
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=3)
-    seeds = range(parser.parse_args().seeds)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    arguments = parser.parse_args()
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
     print(f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, {platform.machine()}, one thread")
     print(f"{'seed':>6} {'run':12} {'private main':>13}  shared by head, %")
     rows: dict[str, list[list[float]]] = {}

@@ -134,7 +134,7 @@ def run(
         return
     if (folder / "experiment.toml").exists():
         raise RunError(f"{folder}: is a run itself; give another folder with --out")
-    _check_same_experiment(loaded.with_values(seed=0), folder)
+    _check_same_experiment(loaded, folder)
     every = {seed: check(loaded.with_values(seed=seed)).experiment for seed in range(loaded.seed, loaded.seed + seeds)}
     try:
         summaries = [
@@ -207,7 +207,7 @@ def compare(
     for folder in runs:
         first = _run_folders(folder)[0]
         if first != folder:
-            _check_same_experiment(read_experiment(first).with_values(seed=0), folder)
+            _check_same_experiment(read_experiment(first), folder)
     summaries = {name: [read_summary(run) for run in _run_folders(folder)] for name, folder in named.items()}
     screen.show(tables.compare_table(summaries))
     if plot is not None:
@@ -259,9 +259,9 @@ def _run_or_go_on(screen: Screen, experiment: Experiment, folder: Path, engine: 
 
 def _check_same_experiment(experiment: Experiment, folder: Path) -> None:
     """Refuse to mix: everything below the folder of several seeds is one experiment but for the seed."""
-    wanted = check(experiment).experiment.fingerprint()
+    wanted = check(experiment).experiment.fingerprint(seed=False)
     for place in _run_folders(folder):
-        if place != folder and read_experiment(place).with_values(seed=experiment.seed).fingerprint() != wanted:
+        if place != folder and read_experiment(place).fingerprint(seed=False) != wanted:
             raise RunError(f"{place}: holds another experiment; give another folder with --out")
 
 

@@ -43,19 +43,18 @@ class Scores:
 
         Classes that the part does not hold cannot be judged; their weight goes to the others.
         """
-        seen = self.samples_C > 0
-        weight = np.where(seen, label_distribution, 0.0)
-        if weight.sum() == 0.0:
-            return [0.0] * len(self.correct_HC)
         by_class_HC = self.correct_HC / np.maximum(self.samples_C, 1)
-        return [float(x) for x in by_class_HC @ weight / weight.sum()]
+        return [float(x) for x in by_class_HC @ self._weights(label_distribution)]
 
     def private_samples(self, label_distribution: NDArray[np.float64]) -> float:
         """How many samples, drawn as the client draws, would judge as precisely as this weighting does."""
-        seen = self.samples_C > 0
-        weight = np.where(seen, label_distribution, 0.0)
-        total = float(weight.sum())
-        return total**2 / float((weight**2 / np.maximum(self.samples_C, 1)).sum()) if total > 0.0 else 0.0
+        weight_C = self._weights(label_distribution)
+        return 1.0 / float((weight_C**2 / np.maximum(self.samples_C, 1)).sum()) if weight_C.any() else 0.0
+
+    def _weights(self, label_distribution: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The label distribution over the classes that the part holds; all zero where it holds none of them."""
+        weight_C = np.where(self.samples_C > 0, label_distribution, 0.0)
+        return weight_C / weight_C.sum() if weight_C.any() else weight_C
 
     def collapsed_heads(self, label_distribution: NDArray[np.float64]) -> list[tuple[int, int]]:
         """(head, class) where a head is sure of one class for nearly everything.

@@ -184,9 +184,9 @@ class Experiment(Section):
     def __str__(self) -> str:
         return tomli_w.dumps(_without_none(self.model_dump()))
 
-    def fingerprint(self) -> str:
-        """A hash of every key that decides numbers (how often to save does not)."""
-        values = self.model_dump(exclude={"training": {"save_seconds"}})
+    def fingerprint(self, *, seed: bool = True) -> str:
+        """A hash of every key that decides numbers (how often to save does not), with or without the seed."""
+        values = self.model_dump(exclude={"training": {"save_seconds"}, **({} if seed else {"seed": True})})
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 

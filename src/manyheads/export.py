@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
-import torch
 
 from manyheads.classifier import Classifier, choose_head
 from manyheads.errors import ConfigurationError, RunError
@@ -13,6 +12,7 @@ from manyheads.experiment import ModelConfig
 from manyheads.models.client_model import ClientModel, make_model
 from manyheads.models.flat import FlatState
 from manyheads.runs import (
+    check_free,
     digest,
     read_client_values,
     read_experiment,
@@ -77,8 +77,7 @@ def describe(folder: Path, client: int) -> dict[str, Any]:
 
 def export(folder: Path, client: int, out: Path) -> dict[str, Any]:
     """Write model.safetensors, model.json and a model card (README.md) into a new folder."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise RunError(f"{out}: exists already; give another folder with --out")
+    check_free(out)
     card = describe(folder, client)
     classifier = load_model(folder, client)
     tensors = {name: tensor.contiguous() for name, tensor in classifier.model.state_dict().items()}
@@ -140,8 +139,7 @@ print([classify.class_names[label] for label in logits.argmax(-1)])
 
 def _model(card: dict[str, Any]) -> ClientModel:
     config = ModelConfig(**card["model"])
-    model = make_model(config, channels=card["image_shape"][2], heads=card["heads"], classes=len(card["classes"]))
-    return model.to(torch.float32)
+    return make_model(config, channels=card["image_shape"][2], heads=card["heads"], classes=len(card["classes"]))
 
 
 def _read_card(folder: Path) -> dict[str, Any]:

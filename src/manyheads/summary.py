@@ -1,6 +1,7 @@
 """What is left of a run when it has ended: the contents of summary.json, and the first event of metrics.jsonl."""
 
 from collections.abc import Mapping
+from statistics import mean
 from typing import Any
 
 import torch
@@ -59,12 +60,10 @@ def deploy(validation: Evaluation | None, client: int | None = None) -> dict[str
     """Which head to use for the private and for the shared task: chosen on validation data, never on test data."""
     if validation is None:
         return None
-    private, shared, samples = validation.private_accuracy, validation.shared_accuracy, validation.private_samples
-    if client is None:
-        by_head = mean_by_head(private), sum(samples) / len(samples), mean_by_head(shared)
-    else:
-        by_head = private[client], samples[client], shared[client]
-    return {"private": head_for_private_task(by_head[0], by_head[1]), "shared": best_head(by_head[2])}
+    judged = slice(None) if client is None else slice(client, client + 1)  # all clients, or one
+    private, shared = validation.private_accuracy[judged], validation.shared_accuracy[judged]
+    samples = mean(validation.private_samples[judged])
+    return {"private": head_for_private_task(mean_by_head(private), samples), "shared": best_head(mean_by_head(shared))}
 
 
 def _client(e: Ensemble, index: int, test: Evaluation, validation: Evaluation | None) -> dict[str, Any]:
