@@ -20,7 +20,7 @@ def losses(device: str, dtype: torch.dtype, steps: int) -> Tensor:
     # Distillation from the first step: a difference in a target must be able to show.
     experiment = demo_experiment().with_values(algorithm={"ramp": {"hold": 0.0, "rise": 0.0}})
     ensemble = assemble(experiment, device, dtype)
-    exchange(ensemble.clients, ensemble.graph, ensemble.algorithm, step=0)
+    exchange(ensemble, step=0)
     return Plain().train(ensemble.clients, ensemble.algorithm, Window(0, steps), lambda _: None).values.double()
 
 

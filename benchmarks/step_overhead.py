@@ -93,7 +93,7 @@ def measure(name: str, rounds: int) -> tuple[float, float, float]:
     """Median seconds per step by hand and in the plain engine, and the median of the ratios of neighbouring runs."""
     with tempfile.TemporaryDirectory() as folder:
         ensemble, steps = assemble(experiment(name, Path(folder))), SHAPES[name]["steps"]
-    exchange(ensemble.clients, ensemble.graph, ensemble.algorithm, step=0)
+    exchange(ensemble, step=0)
     by_hand, engine, client = ByHand(ensemble), Plain(), ensemble.clients[:1]
     done = 0
 

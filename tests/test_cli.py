@@ -45,7 +45,8 @@ def test_run_shows_a_table_and_leaves_pictures(tiny_file: Path) -> None:
     assert "On average, head" in result.output
     assert "\x1b[" not in result.output
     folder = Path("runs/tiny")
-    assert {p.name for p in (folder / "plots").iterdir()} == {"accuracy.png", "losses.png", "split.png"}
+    always, learning = {"accuracy", "losses", "split"}, {"hops", "matrix", "taught"}
+    assert {p.stem for p in (folder / "plots").iterdir()} == always | learning
     assert all(p.read_bytes().startswith(b"\x89PNG") for p in (folder / "plots").iterdir())
     assert json.loads((folder / "summary.json").read_text())["steps"] == 20
 
@@ -190,11 +191,11 @@ def test_an_algorithm_in_the_working_folder_is_found(tiny_file: Path) -> None:
         (["algorithm.nu_aux='3'"], 'algorithm.nu_aux = "3": input should be a valid number'),
         (["algorithm.ramp={hold=2.0}"], "algorithm.ramp.hold = 2.0"),
         (["algorithm.ramp={holt=0.2}"], 'algorithm.ramp.holt: unknown key; did you mean "hold"?'),
-        (["algorithm.distils=true"], "algorithm.distils: unknown key; known: confidence, exchange"),
+        (["algorithm.distils=true"], "algorithm.distils: unknown key; known: average_every, confidence, exchange"),
         (["algorithm={name=':x'}"], 'algorithm.name = ":x": cannot be imported'),
         (
             ["algorithm={name='dataclasses:Field'}"],
-            "not a frozen dataclass with exchange_steps, collect, apply, plan, losses",
+            "not a frozen dataclass below manyheads.algorithms.base.Algorithm",
         ),
         (["algorithm.confidence=maximum"], 'algorithm.confidence = "maximum": unknown confidence'),
         (["algorithm.select=some"], "algorithm.select"),
@@ -287,3 +288,43 @@ def test_as_a_process() -> None:
     mistake = subprocess.run([*command, "run", "none.toml"], capture_output=True, text=True, check=False)
     assert (mistake.returncode, mistake.stdout) == (2, "")
     assert mistake.stderr == "error: none.toml: cannot be read: No such file or directory\n"
+
+
+def test_evaluate_judges_a_finished_run_again(tiny_file: Path) -> None:
+    call("run", tiny_file)
+    before = {p: p.read_bytes() for p in Path("runs/tiny").rglob("*") if p.is_file()}
+    result = call("evaluate", "runs/tiny", "--probe")
+    assert result.exit_code == 0, result.output
+    assert "Upper bound on shared accuracy" in result.output
+    measured = json.loads(Path("runs/tiny/evaluation.json").read_text())
+    summary = json.loads(Path("runs/tiny/summary.json").read_text())
+    assert measured["test"]["shared_accuracy"] == summary["shared_accuracy"]
+    assert measured["test"]["by_hop"] == summary["by_hop"]
+    assert len(measured["probe"]) == 3
+    assert {p: p.read_bytes() for p in before} == before, "what the run wrote stays as it is"
+
+
+def test_a_probe_needs_weights(tiny_file: Path) -> None:
+    call("run", tiny_file, "--out", "mine")
+    shutil.rmtree("mine/checkpoints")
+    assert "holds no weights" in refused("evaluate", "mine", "--probe")
+    assert "not a run folder" in refused("evaluate", "nowhere")
+
+
+def test_a_frontier_runs_draws_and_goes_on(tiny_file: Path) -> None:
+    result = call("frontier", tiny_file, "--out", "front")
+    assert result.exit_code == 0, result.output
+    cells = {"weights", "top-10-float16", "top-3-float16", "top-1-float16", "top-3-8-bits", "top-3-float16-embedding"}
+    cells |= {"fedavg-every-4", "fedavg-every-20", "separate"}
+    assert {p.name for p in Path("front").iterdir()} == cells | {"frontier.png"}
+    received = {name: json.loads(Path(f"front/{name}/seed-0/summary.json").read_text()) for name in cells}
+    sizes = [sum(received[name]["bytes_received"]) for name in ("top-1-float16", "top-3-float16", "top-10-float16")]
+    assert sizes == sorted(sizes)
+    assert sizes[0] > 0
+    stamps = {p: p.stat().st_mtime_ns for p in Path("front").rglob("summary.json")}
+    shutil.rmtree("front/separate")
+    assert call("frontier", tiny_file, "--out", "front").exit_code == 0
+    assert all(p.stat().st_mtime_ns == stamp for p, stamp in stamps.items() if "separate" not in p.parts)
+    assert Path("front/separate/seed-0/summary.json").exists()
+    assert "holds another experiment" in refused("frontier", tiny_file, "--out", "front", "--set", "clients=2")
+    assert 'starts from an experiment with "mhd"' in refused("frontier", tiny_file, "--set", "algorithm.name=separate")

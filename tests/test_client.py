@@ -53,7 +53,7 @@ def test_distillation_does_not_touch_the_main_head(tiny: Experiment) -> None:
     for nu in (0.0, 3.0):
         knobs = {"nu_aux": nu, "nu_emb": nu, "ramp": {"hold": 0.0, "rise": 0.0}}
         ensemble = assemble(tiny.with_values(algorithm=knobs))
-        exchange(ensemble.clients, ensemble.graph, ensemble.algorithm, step=0)
+        exchange(ensemble, step=0)
         client = ensemble.clients[0]
         plan = ensemble.algorithm.plan(client, 0, 1)
         client.step(ensemble.algorithm.losses, client.batches(0, 1, plan).at(0), 0, 0.1)

@@ -19,7 +19,7 @@ Vector = list[float]
 
 def loop_confidence(p: Vector, measure: str) -> float:
     ordered = sorted(p, reverse=True)
-    if measure == "max_probability":
+    if measure in ("max_probability", "density"):  # density: where its owner has measured nothing
         return ordered[0]
     if measure == "margin":
         return ordered[0] - ordered[1]
@@ -169,17 +169,17 @@ def test_embedding_loss_equals_the_loops(seed: int, teachers: int, scale: float)
             norm_a, norm_c = math.hypot(*a), math.hypot(*c)
             total += sum((x / norm_a - y / norm_c) ** 2 for x, y in zip(a, c, strict=True)) / SAMPLES
     # The scale of an embedding does not count.
-    assert embedding_loss(scale * own, foreign).item() == pytest.approx(total, rel=1e-10, abs=1e-12)
+    assert embedding_loss({WIDTH: scale * own}, foreign).item() == pytest.approx(total, rel=1e-10, abs=1e-12)
 
 
 def test_embedding_gradient_flows_into_the_student_only() -> None:
     rng = torch.Generator().manual_seed(3)
     own, other = torch.randn(2, SAMPLES, WIDTH, dtype=torch.float64, generator=rng)
     student, teacher = own.clone().requires_grad_(), other.clone().requires_grad_()
-    embedding_loss(student, [teacher]).backward()  # type: ignore[no-untyped-call]
+    embedding_loss({WIDTH: student}, [teacher]).backward()  # type: ignore[no-untyped-call]
     assert teacher.grad is None
     assert student.grad is not None
-    expected = numeric_gradient(lambda at: embedding_loss(at, [other]).item(), own)
+    expected = numeric_gradient(lambda at: embedding_loss({WIDTH: at}, [other]).item(), own)
     torch.testing.assert_close(student.grad, expected, rtol=1e-6, atol=1e-8)
 
 

@@ -58,7 +58,7 @@ def test_another_algorithm_starts_from_its_own_defaults(tiny: Experiment) -> Non
         ("clients = 3\n[training]\nstep = 4", 'training.step: unknown key; did you mean "steps"?'),
         ("clients = 3\n[data.primary_labels]\nper_clients = 4", 'did you mean "per_client"?'),
         ("seed = 1", "clients: missing; give a value"),
-        ("client = 3", 'client: unknown key; did you mean "clients"? (known: '),
+        ("client = 3", 'client: unknown key; did you mean "clients"?'),
         ("clients = 0", "clients = 0: input should be greater than 0"),
         ('clients = "eight"', 'clients = "eight": input should be a valid integer'),
         ("clients = 2.5", "clients = 2.5: input should be a valid integer"),

@@ -14,7 +14,7 @@ from manyheads.training import exchange
 
 
 def fake(client: int, step: int) -> Any:
-    return WeightsSnapshot(client, step, torch.zeros(1), {}, None)  # type: ignore[arg-type]
+    return WeightsSnapshot(client, step, torch.zeros(1), {}, None, 1)  # type: ignore[arg-type]
 
 
 def test_it_fills_and_then_replaces_random_entries() -> None:
@@ -47,9 +47,9 @@ def test_targets_are_drawn_without_replacement() -> None:
 
 
 def run_exchanges(experiment: Experiment, count: int) -> Ensemble:
-    ensemble = assemble(experiment)
-    for step in ensemble.algorithm.exchange_steps(10_000)[:count]:
-        exchange(ensemble.clients, ensemble.graph, ensemble.algorithm, step)
+    ensemble = assemble(experiment.with_values(training={"steps": 10_000}))
+    for step in sorted(ensemble.exchange_steps)[:count]:
+        exchange(ensemble, step)
     return ensemble
 
 

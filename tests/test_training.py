@@ -16,11 +16,11 @@ from tests.runs.test_run_folder import StopAt
 
 
 def test_windows_meet_at_every_edge() -> None:
-    made = [(w.start, w.stop) for w in windows(0, 20, 6, 4, 10)]
+    made = [(w.start, w.stop) for w in windows(0, 20, range(0, 99, 6), range(0, 20, 4), {10})]
     assert [stop for _, stop in made] == [4, 6, 8, 10, 12, 16, 18, 20]
     assert [start for start, _ in made] == [0, 4, 6, 8, 10, 12, 16, 18]
-    assert [(w.start, w.stop) for w in windows(16, 20, 6, 0)] == [(16, 18), (18, 20)]
-    assert list(windows(20, 20, 6)) == []
+    assert [(w.start, w.stop) for w in windows(16, 20, range(0, 20, 6), ())] == [(16, 18), (18, 20)]
+    assert list(windows(20, 20, [6, 20])) == []
 
 
 def weights(experiment: Experiment, **options: str) -> list[bytes]:
@@ -64,7 +64,7 @@ def test_the_graph_is_obeyed(tiny: Experiment, graph: dict[str, object]) -> None
         ensemble = assemble(experiment)
         if perturbed is not None:
             ensemble.clients[perturbed].state.values.mul_(1.01)
-        exchange(ensemble.clients, ensemble.graph, ensemble.algorithm, step=0)
+        exchange(ensemble, step=0)
         for client in ensemble.clients:
             batches = client.batches(0, 4, ensemble.algorithm.plan(client, 0, 4))
             for step in range(4):
@@ -101,7 +101,7 @@ def test_knowledge_travels_beyond_one_hop(tiny: Experiment) -> None:
 def _train_by_hand(ensemble: Ensemble, steps: int) -> None:
     for step in range(steps):
         if step in ensemble.algorithm.exchange_steps(steps):
-            exchange(ensemble.clients, ensemble.graph, ensemble.algorithm, step)
+            exchange(ensemble, step)
         for client in ensemble.clients:
             plan = ensemble.algorithm.plan(client, step, step + 1)
             client.step(ensemble.algorithm.losses, client.batches(step, step + 1, plan).at(step), step, 0.05)

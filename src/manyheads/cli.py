@@ -1,10 +1,12 @@
 """The command line. Every mistake ends in one line on standard error and exit status 2."""
 
 import functools
+import json
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
@@ -16,8 +18,10 @@ from manyheads.ensemble import check
 from manyheads.errors import ManyheadsError, RunError
 from manyheads.experiment import Experiment
 from manyheads.export import export as export_model
+from manyheads.frontier import cells
+from manyheads.judge import judge
 from manyheads.report import plots, tables
-from manyheads.runs import read_experiment, read_summary
+from manyheads.runs import read_experiment, read_summary, write_whole
 from manyheads.training import Interrupted, Result, resume, train
 from manyheads.version import __version__
 
@@ -159,7 +163,7 @@ def resume_run(
     if (folder / "summary.json").exists():
         screen.say(f"{folder}: this run has ended already.")
         _plot_if_missing(folder)
-        screen.show(tables.run_table(read_summary(folder)))
+        _show_tables(screen, read_summary(folder))
         return
     with screen.watch(folder.name) as watcher:
         result = resume(folder, engine=engine, device=device, observer=watcher)
@@ -215,6 +219,63 @@ def compare(
         screen.say(f"Picture: {plot}")
 
 
+@functools.partial(command, name="evaluate")
+def evaluate_run(
+    folder: RunPath,
+    with_probe: Annotated[
+        bool, typer.Option("--probe", help="Also fit a fresh linear head on each frozen embedding: an upper bound.")
+    ] = False,
+    device: DeviceName = "cpu",
+    quiet: Quiet = False,
+) -> None:
+    """Judge a finished run again: every head on everybody's data, hop by hop; writes RUN/evaluation.json."""
+    screen = Screen(quiet)
+    judged = judge(folder, device=device, with_probe=with_probe)
+    write_whole(folder / "evaluation.json", json.dumps(judged.measured, indent=1).encode())
+    _show_tables(screen, judged.summary)
+    screen.say(f"Written: {folder / 'evaluation.json'}")
+
+
+@command
+def frontier(
+    experiment: ExperimentFile,
+    settings: Settings = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds to run, from the experiment's on.")] = 1,
+    out: Annotated[Path | None, typer.Option(help="Where its runs go.", show_default="runs/NAME-frontier")] = None,
+    engine: EngineName = "plain",
+    device: DeviceName = "cpu",
+    quiet: Quiet = False,
+) -> None:
+    """Bytes against accuracy: the same experiment with smaller and smaller exchanges, and with FedAvg."""
+    screen = Screen(quiet)
+    loaded = check(Experiment.load(experiment, settings or ()))
+    folder = out or Path("runs") / f"{experiment.stem}-frontier"
+    made = cells(loaded.experiment, loaded.dataset.classes)
+    places = {name: folder / name.replace(",", "").replace(" ", "-").lower() for name in made}
+    for name, cell in made.items():
+        check(cell.experiment)
+        _check_same_experiment(cell.experiment, places[name])
+    summaries: dict[str, list[dict[str, Any]]] = {name: [] for name in made}
+    try:
+        for name, cell in made.items():
+            for seed in range(loaded.experiment.seed, loaded.experiment.seed + seeds):
+                place, seeded = places[name] / f"seed-{seed}", cell.experiment.with_values(seed=seed)
+                summaries[name].append(_run_or_go_on(screen, seeded, place, engine, device, name))
+    except Interrupted:
+        raise Stopped("stopped and saved; the same command goes on where it stopped") from None
+    screen.show(tables.compare_table(summaries))
+    points = [
+        (name, cell.kind, mean(map(mean, (s["bytes_received"] for s in summaries[name]))), _last_head(summaries[name]))
+        for name, cell in made.items()
+    ]
+    plots.save(plots.frontier_figure(points), folder / "frontier.png")
+    screen.say(f"Picture: {folder / 'frontier.png'}. Runs: {folder}/*/seed-*")
+
+
+def _last_head(summaries: Sequence[dict[str, Any]]) -> list[float]:
+    return [summary["shared_accuracy"][-1] for summary in summaries]
+
+
 @command
 def export(
     folder: RunPath,
@@ -231,7 +292,7 @@ def export(
 def _show_result(screen: Screen, result: Result, folder: Path) -> None:
     pictures = plots.plot_run(folder)
     summary = result.summary
-    screen.show(tables.run_table(summary))
+    _show_tables(screen, summary)
     for text in tables.collapse_text(summary["collapsed"], summary["classes"]):
         screen.say(f"warning: {text}")
     if len(summary["shared_accuracy"]) > 1:
@@ -242,13 +303,27 @@ def _show_result(screen: Screen, result: Result, folder: Path) -> None:
     )
 
 
-def _run_or_go_on(screen: Screen, experiment: Experiment, folder: Path, engine: str, device: str) -> dict[str, Any]:
+def _show_tables(screen: Screen, summary: dict[str, Any]) -> None:
+    """Accuracies; where clients learn from each other also hop by hop, and who taught whom."""
+    screen.show(tables.run_table(summary))
+    for text in tables.after_text(summary):
+        screen.say(text)
+    if sum(summary["bytes_received"]) > 0:
+        screen.show(tables.hop_table(summary))
+    if summary.get("taught"):
+        screen.show(tables.taught_table(summary))
+        screen.show(tables.taught_by_class_table(summary))
+
+
+def _run_or_go_on(
+    screen: Screen, experiment: Experiment, folder: Path, engine: str, device: str, name: str = ""
+) -> dict[str, Any]:
     """One seed of several: the same command again goes on where it was stopped."""
     same = (folder / "experiment.toml").exists()
     if same and (folder / "summary.json").exists():
         _plot_if_missing(folder)
         return read_summary(folder)
-    with screen.watch(f"seed {experiment.seed}") as watcher:
+    with screen.watch(f"{name} seed {experiment.seed}".strip()) as watcher:
         go = functools.partial(resume, folder) if same else functools.partial(train, experiment, folder)
         result = go(engine=engine, device=device, observer=watcher)
     plots.plot_run(folder)

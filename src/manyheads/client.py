@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -12,23 +12,42 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from manyheads.data.batches import Rows, Samples, WindowRows
+from manyheads.density import Density
 from manyheads.experiment import TrainingConfig
 from manyheads.models.client_model import ClientModel
 from manyheads.models.flat import FlatState
 from manyheads.pool import Pool
-from manyheads.snapshot import Replica, WeightsSnapshot
+from manyheads.predictions import Catalogue
+from manyheads.snapshot import Replica, Snapshot, WeightsSnapshot
 
 Plan = Mapping[str, NDArray[Any]]  # what an algorithm drew for a window, each array with a leading axis of steps
 
 
-@dataclass(frozen=True)
 class Batch:
-    """All that one step needs: private samples, public rows, and the algorithm's draws for this step."""
+    """All that one step needs: private samples, public rows, and the algorithm's draws for this step.
 
-    private: Rows
-    labels: Tensor
-    public: Rows | None
-    plan: Plan
+    Pixels are gathered when they are first asked for: a step that trains on private samples only reads no others.
+    """
+
+    def __init__(self, client: "Client", private: Callable[[], Rows], public: Callable[[], Rows], plan: Plan) -> None:
+        self._labels, self._private, self._public, self.plan = client.labels, private, public, plan
+
+    @cached_property
+    def private(self) -> Rows:
+        return self._private()
+
+    @cached_property
+    def labels(self) -> Tensor:
+        """Of the private samples."""
+        return self._labels[self.private.samples]
+
+    @cached_property
+    def public(self) -> Rows:
+        return self._public()
+
+    def public_labels(self) -> Tensor:
+        """Of the public samples: for measurements, and for algorithms whose public set is labelled."""
+        return self._labels[self.public.samples]
 
 
 Losses = Callable[["Client", Batch, int], Mapping[str, Tensor]]
@@ -45,12 +64,15 @@ class Client:
     make_model: Callable[[], ClientModel]  # its architecture, with numbers still to be filled in
     model: ClientModel
     private: Samples
-    labels: Tensor  # of all training samples; only those of `private` are read
+    labels: Tensor  # of all training samples; training reads only those of `private`
     public: Samples | None
     primary_labels: tuple[int, ...]
     label_distribution: NDArray[np.float64]  # of its private samples
     pool: Pool
+    clients: int  # how many there are
+    catalogue: Catalogue | None  # where predictions are exchanged
     bytes_received: int = 0
+    memory: dict[str, Tensor] = field(default_factory=dict)  # what an algorithm keeps of it between two exchanges
 
     def __post_init__(self) -> None:
         self.state = FlatState(self.model)
@@ -64,13 +86,22 @@ class Client:
 
     def snapshot(self, step: int) -> WeightsSnapshot:
         """This client as it is now."""
-        return WeightsSnapshot(self.index, step, self.state.values.clone(), self.state.copy_integers(), self.replica)
+        return self._checkpoint(step, self.state.values.clone(), self.state.copy_integers(), self.memory)
 
-    def restored_snapshot(self, step: int, tensors: Mapping[str, Tensor]) -> WeightsSnapshot:
+    def restored_snapshot(self, step: int, tensors: Mapping[str, Tensor]) -> Snapshot:
         """This client as it was at `step`, from what `Snapshot.tensors` gave."""
-        device = self.state.values.device
-        integers = {name: tensors[f"integer {name}"].to(device) for name in self.state.integers}
-        return WeightsSnapshot(self.index, step, tensors["values"].to(device), integers, self.replica)
+        if "message" in tensors:
+            assert self.catalogue is not None
+            return self.catalogue.accept(tensors["message"].numpy().tobytes())
+        there = {name: tensor.to(self.state.values.device) for name, tensor in tensors.items()}
+        integers = {name: there[f"integer {name}"] for name in self.state.integers}
+        return self._checkpoint(step, there["values"], integers, there)
+
+    def _checkpoint(
+        self, step: int, values: Tensor, integers: dict[str, Tensor], beside: Mapping[str, Tensor]
+    ) -> WeightsSnapshot:
+        density = Density.from_tensors(beside)
+        return WeightsSnapshot(self.index, step, values, integers, self.replica, len(self.private), density)
 
     def batches(self, start: int, stop: int, plan: Plan) -> "WindowBatches":
         """The batches of steps start ... stop - 1."""
@@ -97,18 +128,25 @@ class WindowBatches:
         training = client.training
         self._private = client.private.window(start, stop, training.batch_size)
         self._public: WindowRows | None = None
-        if client.public is not None:
+        if client.public is not None and "public" not in plan:
             self._public = client.public.window(start, stop, training.public_batch_size)
 
     def at(self, step: int) -> Batch:
         """The batch of a step of the window."""
         client, dtype, step = self._client, self._client.state.values.dtype, step - self._start
-        private = client.private.rows(self._private, step, dtype)
-        public = None
-        if client.public is not None and self._public is not None:
-            public = client.public.rows(self._public, step, dtype)
         plan = {name: array[step] for name, array in self._plan.items()}
-        return Batch(private, client.labels[private.samples], public, plan)
+
+        def private() -> Rows:
+            return client.private.rows(self._private, step, dtype)
+
+        def public() -> Rows:
+            assert client.public is not None, "this algorithm reads no public data"
+            if "public" in plan:  # rows of the algorithm's own choosing
+                return client.public.named(plan["public"], int(plan["view"]), dtype)
+            assert self._public is not None
+            return client.public.rows(self._public, step, dtype)
+
+        return Batch(client, private, public, plan)
 
 
 def learning_rate(config: TrainingConfig, step: int) -> float:
@@ -119,3 +157,20 @@ def learning_rate(config: TrainingConfig, step: int) -> float:
         return config.learning_rate
     done = (step - config.warmup_steps) / max(1, config.steps - config.warmup_steps)
     return config.learning_rate * 0.5 * (1.0 + math.cos(math.pi * done))
+
+
+def shown_weights(client: Client, step: int) -> Snapshot:
+    """A checkpoint, as the paper simulates the exchange."""
+    return client.snapshot(step)
+
+
+def shown_predictions(client: Client, step: int) -> Snapshot:
+    """A table of what it says about every public row, encoded and decoded as on its way to another machine."""
+    assert client.catalogue is not None
+    return client.catalogue.accept(client.catalogue.table(client.snapshot(step), client.catalogue.declare()))
+
+
+SNAPSHOTS: dict[str, Callable[[Client, int], Snapshot]] = {
+    "weights": shown_weights,
+    "predictions": shown_predictions,
+}

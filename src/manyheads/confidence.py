@@ -29,10 +29,16 @@ def margin(p: Tensor) -> Tensor:
     return largest[..., 0] - largest[..., 1]
 
 
+def density(p: Tensor) -> Tensor:
+    """Measured by the owner and carried in `Outputs` (density.py); this is for when nothing was measured yet."""
+    return max_probability(p)
+
+
 CONFIDENCES: dict[str, Confidence] = {
     "max_probability": max_probability,
     "entropy": entropy,
     "margin": margin,
+    "density": density,
 }
 
 

@@ -78,6 +78,9 @@ class Watcher(ABC):
         elif event["event"] == "evaluation" and event["part"] == "test":
             self.evaluation(mean_by_head(event["private_accuracy"]), mean_by_head(event["shared_accuracy"]))
             self._warn(event["collapsed"])
+        elif event["event"] == "probe":
+            allowed = 100 * mean(event["shared_accuracy"])
+            self.line(f"probe: a fresh linear head on the frozen embeddings reaches {allowed:.1f} % shared accuracy")
 
     def stopping(self) -> None:
         self._asked_to_stop = True

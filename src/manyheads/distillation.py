@@ -9,7 +9,7 @@ Eq. 5  head k learns from heads k - 1, summed over k              prediction_los
 Letters: outputs.py. Head axis K: auxiliary heads 1 ... m, so that entry k - 1 of an axis K belongs to head k.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import torch
@@ -22,14 +22,18 @@ from manyheads.outputs import Outputs
 Select = Literal["most_confident", "random", "all"]
 
 
-def embedding_loss(own_BE: Tensor, foreign: Sequence[Tensor]) -> Tensor:
+def embedding_loss(own: Mapping[int, Tensor], foreign: Sequence[Tensor]) -> Tensor:
     """Eq. 2: squared distance to each foreign embedding, all normalised; a mean over samples, a sum over targets.
 
-    rho(x) = x^2. The foreign embeddings get no gradient.
+    rho(x) = x^2. `own` holds the own embedding by width: as it is, and mapped to each foreign width that differs.
+    The foreign embeddings get no gradient.
     """
-    own_BE = normalize(own_BE, dim=-1)
-    distances = [(own_BE - normalize(foreign_BE.detach(), dim=-1)).square().sum(-1).mean() for foreign_BE in foreign]
-    return torch.stack(distances).sum() if distances else own_BE.new_zeros(())
+    unit = {width: normalize(own_BE, dim=-1) for width, own_BE in own.items()}
+    distances = [
+        (unit[foreign_BE.shape[-1]] - normalize(foreign_BE.detach(), dim=-1)).square().sum(-1).mean()
+        for foreign_BE in foreign
+    ]
+    return torch.stack(distances).sum() if distances else next(iter(own.values())).new_zeros(())
 
 
 def candidates(
@@ -40,8 +44,9 @@ def candidates(
     In this order: the own head k - 1, then heads k - 1 of the others, with `same_level` also their heads k, and with
     `self_target` the own head k.
     """
-    lower, level = slice(None, -1), slice(1, None)
-    pairs = [(own, lower)] + [(other, lower) for other in foreign]
+    heads = own.probabilities_BHC.shape[1]
+    lower, level = slice(0, heads - 1), slice(1, heads)
+    pairs = [(own, lower)] + [(other, lower) for other in foreign]  # others may not send their last head
     if same_level:
         pairs += [(other, level) for other in foreign]
     if self_target:
@@ -51,21 +56,24 @@ def candidates(
     return p_JBKC.detach(), confidence_JBK.detach()
 
 
-def targets(p_JBKC: Tensor, confidence_JBK: Tensor, select: Select, uniform_BK: Tensor | None = None) -> Tensor:
-    """B x K x C: what each auxiliary head learns on each sample.
-
-    `most_confident` (Eq. 4): the surest candidate, sample by sample; ties go to the first. `random`: any candidate,
-    drawn by `uniform_BK`. `all` (Eq. 3): the sum over all candidates but the own head k - 1, whether sure or not.
-    """
-    if select == "all":
-        return p_JBKC[1:].sum(0)
+def choose(confidence_JBK: Tensor, select: Select, uniform_BK: Tensor | None = None) -> Tensor:
+    """B x K: which candidate teaches. `most_confident`: the surest, ties go to the first. `random`: as drawn."""
     if select == "random":
         if uniform_BK is None:
             raise ValueError('select = "random" needs uniform draws')
-        choice_BK = (uniform_BK * len(p_JBKC)).long().clamp_(max=len(p_JBKC) - 1)
-    else:
-        choice_BK = confidence_JBK.argmax(0)
-    index = choice_BK[None, :, :, None].expand(-1, -1, -1, p_JBKC.shape[-1])
+        return (uniform_BK * len(confidence_JBK)).long().clamp_(max=len(confidence_JBK) - 1)
+    return confidence_JBK.argmax(0)
+
+
+def targets(p_JBKC: Tensor, confidence_JBK: Tensor, select: Select, uniform_BK: Tensor | None = None) -> Tensor:
+    """B x K x C: what each auxiliary head learns on each sample.
+
+    `most_confident` (Eq. 4) and `random`: the chosen candidate, sample by sample. `all` (Eq. 3): the sum over all
+    candidates but the own head k - 1, whether sure or not.
+    """
+    if select == "all":
+        return p_JBKC[1:].sum(0)
+    index = choose(confidence_JBK, select, uniform_BK)[None, :, :, None].expand(-1, -1, -1, p_JBKC.shape[-1])
     return p_JBKC.gather(0, index)[0]
 
 

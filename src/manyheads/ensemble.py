@@ -1,6 +1,7 @@
 """From an experiment to clients that are ready to train: everything is loaded and checked here, nothing is written."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -8,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 
 from manyheads import algorithms
-from manyheads.algorithms.base import Algorithm
+from manyheads.algorithms.base import Algorithm, Sent
 from manyheads.client import Client
 from manyheads.data import sources
-from manyheads.data.arrays import Dataset
+from manyheads.data.arrays import Dataset, content_hashes
 from manyheads.data.batches import Samples, on_device
 from manyheads.data.split import Split, default_per_client, split
 from manyheads.errors import ConfigurationError
@@ -20,6 +21,7 @@ from manyheads.experiment import Experiment
 from manyheads.graph import CommunicationGraph, with_defaults
 from manyheads.models.client_model import ClientModel, initialise, make_model
 from manyheads.pool import Pool
+from manyheads.predictions import Catalogue, twins
 from manyheads.seeds import EVERYONE, generator
 
 
@@ -30,21 +32,49 @@ class Checked:
     experiment: Experiment  # complete, with defaults
     dataset: Dataset
     split: Split
+    groups: tuple[tuple[int, ...], ...]  # the nodes of the graph; mostly each client is one
     graph: CommunicationGraph
     algorithm: Algorithm
+    embedding_widths: tuple[int, ...]  # by client
 
     @property
     def heads(self) -> int:
-        return 1 + (self.experiment.model.auxiliary_heads if self.algorithm.distils else 0)
+        return 1 + (self.experiment.model.auxiliary_heads if self.algorithm.teaches_heads else 0)
 
-    def architecture(self) -> ClientModel:
+    def architecture(self, client: int) -> ClientModel:
         """A client's model, with its numbers still to be filled in."""
         return make_model(
-            self.experiment.model,
+            self.experiment.model.of(client),
             channels=self.dataset.image_shape[2],
             heads=self.heads,
             classes=self.dataset.classes,
+            foreign_widths=self.foreign_widths(client),
         )
+
+    def foreign_widths(self, client: int) -> list[int]:
+        """Widths of embeddings that the client must map its own to."""
+        if not self.algorithm.compares_embeddings:
+            return []
+        return sorted(set(self.embedding_widths) - {self.embedding_widths[client]})
+
+    @cached_property
+    def exchange_steps(self) -> frozenset[int]:
+        """Before which steps clients meet."""
+        return frozenset(self.algorithm.exchange_steps(self.experiment.training.steps))
+
+    @cached_property
+    def averaging_steps(self) -> frozenset[int]:
+        """Before which steps the members of a group average; always before they meet others, and at the end."""
+        every, steps = self.algorithm.group_every, self.experiment.training.steps
+        if every is None or len(self.groups) == self.experiment.clients:
+            return frozenset()
+        return frozenset({*range(every, steps, every), *self.exchange_steps, steps} - {0})  # they start as equals
+
+    def hops(self, step: int) -> list[list[int | None]]:
+        """[i][j]: hops from client j to client i; within a group there are none."""
+        node = {client: number for number, group in enumerate(self.groups) for client in group}
+        away = self.graph.hops(step)
+        return [[away[node[i]][node[j]] for j in range(len(node))] for i in range(len(node))]
 
     def label_counts(self) -> NDArray[np.int64]:
         """Clients x classes: private samples."""
@@ -72,16 +102,14 @@ def check(experiment: Experiment) -> Checked:
         )
     experiment = complete(experiment, dataset.classes)
     algorithm = algorithms.make_algorithm(experiment.algorithm)
-    graph = CommunicationGraph(experiment.graph, experiment.clients, experiment.seed)
+    groups = _groups(experiment, algorithm)
+    graph = _graph(experiment, len(groups))
     parts = split(experiment.data, dataset.train_labels, dataset.classes, experiment.clients, experiment.seed)
+    algorithm.check(experiment.training.steps, dataset.classes)
     _check(experiment, algorithm, graph, parts)
-    checked = Checked(experiment, dataset, parts, graph, algorithm)
-    try:
-        checked.architecture()
-    except (RuntimeError, MemoryError):
-        raise ConfigurationError(
-            f"model.width = {experiment.model.width}: such a {experiment.model.backbone} does not fit into memory"
-        ) from None
+    widths = _embedding_widths(experiment, dataset)
+    checked = Checked(experiment, dataset, parts, groups, graph, algorithm, widths)
+    _check_equal_models(checked)
     return checked
 
 
@@ -98,37 +126,61 @@ def assemble(experiment: Experiment, device: str = "cpu", dtype: torch.dtype = t
         judged_by.insert(0, Part("validation", images[validation], labels[validation]))
     counts = checked.label_counts()
 
-    def samples(client: int, part: str) -> Samples:
+    sent = checked.algorithm.sent(checked.heads, dataset.classes)
+    # Only where rows have names are views bounded, and equal pixels seen in equal views.
+    names = content_hashes(dataset.train_images[parts.public]) if sent else None
+
+    def private(client: int) -> Samples:
         return Samples(
             images,
-            parts.public if part == "public" else parts.private[client],
+            parts.private[client],
             seed=experiment.seed,
-            purpose=part,
+            purpose="private",
             client=client,
             augment=experiment.data.augment,
-            views_of=EVERYONE if part == "public" else client,
+            views_of=client,
         )
 
+    def public(client: int) -> Samples:
+        return Samples(
+            images,
+            parts.public,
+            seed=experiment.seed,
+            purpose="public",
+            client=client,
+            augment=experiment.data.augment,
+            views_of=EVERYONE,
+            views=None if names is None else experiment.data.public_views,
+            twins=None if names is None else twins(names),
+        )
+
+    catalogue = None if sent is None or names is None else _catalogue(checked, sent, public(EVERYONE), names)
+    pools = {client: Pool(checked.algorithm.pool_size) for client in range(experiment.clients)}
+    first = {client: group[0] for group in checked.groups for client in group}  # a group shares one pool and one start
+
     def client(index: int) -> Client:
-        model = checked.architecture()
-        initialise(model, generator(experiment.seed, "weights", index))
+        model = checked.architecture(index)
+        start = EVERYONE if checked.algorithm.averages_weights else first[index]
+        initialise(model, generator(experiment.seed, "weights", start))
         return Client(
             index=index,
             name=f"client-{index}",
             seed=experiment.seed,
             training=experiment.training,
-            make_model=checked.architecture,
+            make_model=partial(checked.architecture, index),
             model=model.to(device=where, dtype=dtype),
-            private=samples(index, "private"),
+            private=private(index),
             labels=labels,
-            public=samples(index, "public") if checked.algorithm.distils else None,
+            public=public(index) if checked.algorithm.reads_public else None,
             primary_labels=parts.primary_labels[index],
             label_distribution=counts[index] / counts[index].sum(),
-            pool=Pool(checked.algorithm.pool_size),
+            pool=pools[first[index]],
+            clients=experiment.clients,
+            catalogue=catalogue,
         )
 
     clients = [client(index) for index in range(experiment.clients)]
-    return Ensemble(experiment, dataset, parts, checked.graph, checked.algorithm, clients, judged_by)
+    return Ensemble(**{f.name: getattr(checked, f.name) for f in fields(checked)}, clients=clients, parts=judged_by)
 
 
 def complete(experiment: Experiment, classes: int) -> Experiment:
@@ -137,8 +189,95 @@ def complete(experiment: Experiment, classes: int) -> Experiment:
     primary = experiment.data.primary_labels
     if primary.assignment == "random" and primary.per_client is None:
         data["primary_labels"] = {"assignment": "random", "per_client": default_per_client(classes)}
-    algorithm, graph = algorithms.with_defaults(experiment.algorithm), with_defaults(experiment.graph)
+    algorithm, graph = algorithms.with_defaults(experiment.algorithm, classes), with_defaults(experiment.graph)
     return experiment.with_values(data=data, algorithm=algorithm.model_dump(), graph=graph.model_dump())
+
+
+def _groups(experiment: Experiment, algorithm: Algorithm) -> tuple[tuple[int, ...], ...]:
+    """The nodes of the graph: the groups, or each client by itself."""
+    if not experiment.groups:
+        return tuple((client,) for client in range(experiment.clients))
+    if algorithm.group_every is None:
+        raise ConfigurationError(
+            f'groups: algorithm.name = "{experiment.algorithm.name}" knows no groups, "mhd" does; leave them out'
+        )
+    listed = sorted(client for group in experiment.groups for client in group)
+    if listed != list(range(experiment.clients)) or not all(experiment.groups):
+        raise ConfigurationError(
+            f"groups: each of the clients 0 to {experiment.clients - 1} must be in exactly one group, none empty"
+        )
+    if experiment.algorithm.options().get("confidence") == "density":
+        raise ConfigurationError(
+            'groups: algorithm.confidence = "density" measures what one client trained on; take "max_probability"'
+        )
+    return tuple(tuple(sorted(group)) for group in experiment.groups)
+
+
+def _graph(experiment: Experiment, nodes: int) -> CommunicationGraph:
+    try:
+        return CommunicationGraph(experiment.graph, nodes, experiment.seed)
+    except ConfigurationError as error:
+        text = str(error)
+        raise ConfigurationError(text.replace("client", "group") if experiment.groups else text) from None
+
+
+def _embedding_widths(experiment: Experiment, dataset: Dataset) -> tuple[int, ...]:
+    """By client. Each different model is made once, which shows what is wrong with it."""
+    model, channels = experiment.model, dataset.image_shape[2]
+    for key, given in model.lists.items():
+        if given != experiment.clients:
+            raise ConfigurationError(
+                f"model.{key}: a list of {given} for clients = {experiment.clients}; give one for all or one for each"
+            )
+    made: dict[str, int] = {}
+    for client in range(experiment.clients):
+        own = model.of(client)
+        if (name := f"{own.backbone} {own.width}") not in made:
+            try:
+                made[name] = make_model(own, channels=channels, heads=1, classes=dataset.classes).embedding_width
+            except (RuntimeError, MemoryError):
+                raise ConfigurationError(
+                    f"model.width = {own.width}: such a {own.backbone} does not fit into memory"
+                ) from None
+    return tuple(made[f"{own.backbone} {own.width}"] for own in map(model.of, range(experiment.clients)))
+
+
+def _check_equal_models(checked: Checked) -> None:
+    """Where weights are averaged, among neighbours or within a group, they must be those of the same model."""
+    experiment = checked.experiment
+    pairs = [(group[0], member, "groups") for group in checked.groups for member in group[1:]]
+    if checked.algorithm.averages_weights:
+        edges = [
+            (i, j)
+            for step in checked.exchange_steps
+            for i in range(experiment.clients)
+            for j in checked.graph.neighbours(i, step)
+        ]
+        pairs += [(i, j, f'algorithm.name = "{experiment.algorithm.name}"') for i, j in dict.fromkeys(edges)]
+    for i, j, key in pairs:
+        one, other = experiment.model.of(i), experiment.model.of(j)
+        if one != other:
+            raise ConfigurationError(
+                f"{key}: the weights of client {i} ({one.backbone}, width {one.width}) and client {j} "
+                f"({other.backbone}, width {other.width}) cannot be averaged; give them the same model"
+                + ("" if key == "groups" else ', or take algorithm.name = "mhd"')
+            )
+
+
+def _catalogue(checked: Checked, sent: Sent, public: Samples, names: NDArray[np.uint64]) -> Catalogue:
+    """A table holds every row, unless a client draws fewer until the next exchange and hears the same ones then."""
+    experiment = checked.experiment
+    drawn = checked.algorithm.window_rows(experiment.training.public_batch_size)
+    every = len(np.unique(names)) * experiment.data.public_views
+    return Catalogue(
+        experiment=experiment.fingerprint(),
+        form=sent.form,
+        rest=sent.rest,
+        embedding_widths=checked.embedding_widths if sent.embedding else (0,) * experiment.clients,
+        public=public,
+        names_P=names,
+        whole=drawn is None or every <= drawn or checked.graph.changes,
+    )
 
 
 def _check(experiment: Experiment, algorithm: Algorithm, graph: CommunicationGraph, parts: Split) -> None:
@@ -152,10 +291,11 @@ def _check(experiment: Experiment, algorithm: Algorithm, graph: CommunicationGra
         raise ConfigurationError(
             f"training.warmup_steps = {training.warmup_steps}: longer than training.steps = {training.steps}"
         )
-    if algorithm.needs_neighbours and experiment.clients == 1:
+    if algorithm.needs_neighbours and graph.clients == 1:
         raise ConfigurationError(
-            f'clients = 1: algorithm.name = "{experiment.algorithm.name}" needs at least 2 clients; '
-            'for one model alone take algorithm.name = "separate"'
+            f"{'groups: one group only' if experiment.groups else 'clients = 1'}: algorithm.name = "
+            f'"{experiment.algorithm.name}" needs at least 2 {"groups" if experiment.groups else "clients"}; '
+            f"take algorithm.name = {'averaging' if experiment.groups else 'separate'!r}".replace("'", '"')
         )
     exchanges = algorithm.exchange_steps(training.steps)
     if algorithm.needs_neighbours and not exchanges:
@@ -168,13 +308,13 @@ def _check(experiment: Experiment, algorithm: Algorithm, graph: CommunicationGra
             f'graph.name = "{experiment.graph.name}": client {lonely[0]} has nobody to learn from, which '
             f'algorithm.name = "{experiment.algorithm.name}" needs; give it an edge or take "separate"'
         )
-    if not algorithm.distils:
-        return
-    if experiment.model.auxiliary_heads < 1:
+    if algorithm.teaches_heads and experiment.model.auxiliary_heads < 1:
         raise ConfigurationError(
             f'model.auxiliary_heads = 0: algorithm.name = "{experiment.algorithm.name}" teaches auxiliary heads; '
             "give at least 1"
         )
+    if not algorithm.reads_public:
+        return
     if len(parts.public) == 0:
         raise ConfigurationError("data.public_fraction = 0: the public set has no samples; raise it")
     if training.public_batch_size > len(parts.public):

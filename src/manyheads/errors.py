@@ -4,6 +4,7 @@ ManyheadsError
 ├── ConfigurationError   a key of the experiment: what was given and what is allowed
 ├── DataError            a data file that does not hold what it should
 ├── RunError             a run folder or checkpoint that cannot be used
+├── SnapshotError        what a client received from another cannot be used
 └── TrainingError        a run that cannot go on (a loss that is not a number)
 """
 
@@ -22,6 +23,10 @@ class DataError(ManyheadsError):
 
 class RunError(ManyheadsError):
     """A run folder or checkpoint cannot be used."""
+
+
+class SnapshotError(ManyheadsError):
+    """What a client received from another cannot be used."""
 
 
 class TrainingError(ManyheadsError):

@@ -1,4 +1,7 @@
-"""Private and shared accuracy of every head, collapsed heads, and which head to deploy."""
+"""All that is measured: accuracy of every head, hop by hop; who taught whom; what the embedding would allow.
+
+Beside it: collapsed heads, and which head to deploy.
+"""
 
 import math
 from collections.abc import Sequence
@@ -8,12 +11,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
+from manyheads.algorithms.base import Algorithm
 from manyheads.client import Client
 from manyheads.data.views import model_input
 from manyheads.models.client_model import ClientModel
 
 CHUNK = 512  # samples evaluated at a time
+PROBE_ITERATIONS, PROBE_DECAY = 200, 1e-4
 COLLAPSED_PERPLEXITY = 1.5  # a head whose mean prediction spreads over fewer classes than this has collapsed
 
 
@@ -45,6 +51,10 @@ class Scores:
         """
         by_class_HC = self.correct_HC / np.maximum(self.samples_C, 1)
         return [float(x) for x in by_class_HC @ self._weights(label_distribution)]
+
+    def accuracy_on(self, label_distributions: Sequence[NDArray[np.float64]]) -> list[list[float]]:
+        """Heads x clients: `private_accuracy` on the distribution of each of several clients."""
+        return np.array([self.private_accuracy(labels) for labels in label_distributions]).T.tolist()  # type: ignore[no-any-return]
 
     def private_samples(self, label_distribution: NDArray[np.float64]) -> float:
         """How many samples, drawn as the client draws, would judge as precisely as this weighting does."""
@@ -105,6 +115,7 @@ class Evaluation:
     shared_accuracy: list[list[float]]
     private_samples: list[float]  # the number of samples that private accuracy is worth, by client
     collapsed: list[tuple[int, int, int]]  # client, head, class
+    accuracy_on: list[list[list[float]]]  # clients x heads x clients: on the private distribution of each client
 
 
 def evaluate(clients: Sequence[Client], part: Part) -> Evaluation:
@@ -117,6 +128,7 @@ def evaluate(clients: Sequence[Client], part: Part) -> Evaluation:
         [s.shared_accuracy() for _, s in pairs],
         [s.private_samples(client.label_distribution) for client, s in pairs],
         [(c.index, head, label) for c, s in pairs for head, label in s.collapsed_heads(c.label_distribution)],
+        [s.accuracy_on([other.label_distribution for other in clients]) for s in scores],
     )
 
 
@@ -136,3 +148,94 @@ def head_for_private_task(accuracy_by_head: Sequence[float], samples: float) -> 
     share = (accuracy_by_head[best] * samples + 1.0) / (samples + 2.0)
     error = math.sqrt(share * (1.0 - share) / max(samples, 1.0))
     return best if accuracy_by_head[best] - accuracy_by_head[0] > error else 0
+
+
+def hop_means(
+    accuracy_on: Sequence[Sequence[Sequence[float]]], hops: Sequence[Sequence[int | None]]
+) -> dict[str, list[float]]:
+    """By hop distance from whose data it is to who is judged: accuracy by head, a mean over pairs of clients.
+
+    "0" is the own distribution; "none" is that of clients whose knowledge cannot arrive.
+    """
+    found: dict[str, list[Sequence[float]]] = {}
+    for i, by_head in enumerate(accuracy_on):
+        for j in range(len(accuracy_on)):
+            away = hops[i][j]
+            found.setdefault("none" if away is None else str(away), []).append([on[j] for on in by_head])
+    ordered = sorted(found, key=lambda away: (away == "none", len(away), away))
+    return {away: mean_by_head(found[away]) for away in ordered}
+
+
+@dataclass(frozen=True)
+class Taught:
+    """Who taught whom, counted on public batches whose labels training never sees."""
+
+    chosen: NDArray[np.int64]  # clients x auxiliary heads x teachers; on the diagonal the client's own heads
+    right: NDArray[np.int64]  # of these, how often the teacher named the right class
+    chosen_by_class: NDArray[np.int64]  # teachers x classes, all pupils and heads together
+    right_by_class: NDArray[np.int64]
+
+
+@torch.no_grad()
+def who_taught_whom(clients: Sequence[Client], algorithm: Algorithm, start: int, stop: int) -> Taught | None:
+    """The choices of steps start ... stop - 1, with each client as it is now; None where nobody is chosen."""
+    heads, classes = clients[0].model.shape_HC
+    size = (len(clients), heads - 1, len(clients))
+    chosen, right = np.zeros((2, *size), dtype=np.int64)
+    by_class = np.zeros((2, len(clients), classes), dtype=np.int64)
+    for client in clients:
+        batches = client.batches(start, stop, algorithm.plan(client, start, stop))
+        was_training = client.model.training
+        client.model.eval()
+        for step in range(start, stop):
+            batch = batches.at(step)
+            lesson = algorithm.lesson(client, batch)
+            if lesson is None:
+                client.model.train(was_training)
+                return None
+            label_BK = batch.public_labels()[:, None].expand_as(lesson.class_BK).cpu().numpy()
+            teacher_BK, said_BK = lesson.teacher_BK.cpu().numpy(), lesson.class_BK.cpu().numpy()
+            head_BK = np.broadcast_to(np.arange(heads - 1), teacher_BK.shape)
+            hit_BK = (said_BK == label_BK).astype(np.int64)
+            np.add.at(chosen[client.index], (head_BK, teacher_BK), 1)
+            np.add.at(right[client.index], (head_BK, teacher_BK), hit_BK)
+            np.add.at(by_class[0], (teacher_BK, label_BK), 1)
+            np.add.at(by_class[1], (teacher_BK, label_BK), hit_BK)
+        client.model.train(was_training)
+    return Taught(chosen, right, *by_class)
+
+
+@torch.no_grad()
+def embeddings(model: ClientModel, images: Tensor) -> Tensor:
+    """In evaluation mode."""
+    like = next(model.parameters())
+    was_training = model.training
+    model.eval()
+    parts = [model(model_input(chunk, like.dtype))[1] for chunk in torch.split(images, CHUNK)]
+    model.train(was_training)
+    return torch.cat(parts)
+
+
+def probe(model: ClientModel, training: Part, test: Part) -> float:
+    """The shared accuracy of a fresh linear head on the frozen embedding, fitted with all private data of everybody.
+
+    What the embedding would allow, and so an upper bound on what the heads that were taught can know. Logistic
+    regression on standardised embeddings: full-batch L-BFGS from zero, with a little weight decay.
+    """
+    known_NE, asked_NE = embeddings(model, training.images), embeddings(model, test.images)
+    middle, spread = known_NE.mean(0), known_NE.std(0).clamp_min(1e-6)
+    known_NE, asked_NE = (known_NE - middle) / spread, (asked_NE - middle) / spread
+    head = torch.nn.Linear(known_NE.shape[1], model.shape_HC[1], device=known_NE.device, dtype=known_NE.dtype)
+    torch.nn.init.zeros_(head.weight)
+    torch.nn.init.zeros_(head.bias)
+    optimizer = torch.optim.LBFGS(head.parameters(), max_iter=PROBE_ITERATIONS, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        value = cross_entropy(head(known_NE), training.labels) + PROBE_DECAY * head.weight.square().sum()
+        value.backward()  # type: ignore[no-untyped-call]
+        return value
+
+    optimizer.step(loss)  # type: ignore[no-untyped-call]
+    with torch.no_grad():
+        return float((head(asked_NE).argmax(-1) == test.labels).double().mean())

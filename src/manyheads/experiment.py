@@ -80,6 +80,7 @@ class DataConfig(Section):
     alpha: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 0.3
     primary_labels: PrimaryLabels = PrimaryLabels()
     augment: Literal["none", "crop-flip"] = "crop-flip"
+    public_views: Positive = 1  # of each public sample, where predictions are exchanged
 
     @model_validator(mode="after")
     def _fractions(self) -> Self:
@@ -109,10 +110,34 @@ class DataConfig(Section):
 
 
 class ModelConfig(Section):
-    backbone: str = "resnet18"
+    backbone: str | list[str] = "resnet18"  # one for all, or a list with one per client; so is the width
     stem: Literal["small", "large"] = "small"
-    width: Positive = 64
+    width: int | list[int] = 64
     auxiliary_heads: Count = 4
+
+    @field_validator("backbone", mode="before")
+    @classmethod
+    def _names(cls, given: object) -> object:
+        if not all(isinstance(name, str) for name in (given if isinstance(given, list) else [given])):
+            raise ValueError("must be a name, or a list of names with one per client")
+        return given
+
+    @field_validator("width", mode="before")
+    @classmethod
+    def _widths(cls, given: object) -> object:
+        if not all(type(width) is int and width > 0 for width in (given if isinstance(given, list) else [given])):
+            raise ValueError("must be a number of channels above 0, or a list with one per client")
+        return given
+
+    def of(self, client: int) -> "ModelConfig":
+        """The model of one client."""
+        own = {key: value[client] for key in ("backbone", "width") if isinstance(value := getattr(self, key), list)}
+        return self.model_copy(update=own)
+
+    @property
+    def lists(self) -> dict[str, int]:
+        """The keys that hold one value per client, and how many they hold."""
+        return {key: len(value) for key in ("backbone", "width") if isinstance(value := getattr(self, key), list)}
 
 
 class TrainingConfig(Section):
@@ -130,6 +155,7 @@ class TrainingConfig(Section):
 
 class EvaluateConfig(Section):
     every: Positive = 1_000
+    probe: bool = False  # at the end: how much a fresh linear head on each frozen embedding could know
 
 
 class Experiment(Section):
@@ -137,6 +163,7 @@ class Experiment(Section):
 
     seed: Annotated[int, Field(ge=0)] = 0
     clients: Positive
+    groups: list[list[int]] = []  # clients that average among themselves and are one node of the graph
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     algorithm: AlgorithmConfig = AlgorithmConfig()

@@ -1,6 +1,7 @@
 """A model of a run as a plain `torch.nn.Module`, and as files that can be handed on."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def load_model(
         model.load_state_dict(tensors)
     else:
         card = describe(folder, client or 0)
-        model = _model(card)
+        model = _model(card, read_summary(folder)["clients"][client or 0]["maps"])
         tensors, _ = read_client_values(folder, client or 0)
         state = FlatState(model, trainable=False)
         integers = {name: tensors[f"integer {name}"] for name in state.integers}
@@ -60,7 +61,7 @@ def describe(folder: Path, client: int) -> dict[str, Any]:
         "name": own["name"],
         "algorithm": summary["algorithm"],
         "data": summary["data"],
-        "model": experiment.model.model_dump(),
+        "model": experiment.model.of(client).model_dump(),
         "classes": summary["classes"],
         "image_shape": summary["image_shape"],
         "heads": len(own["shared_accuracy"]),
@@ -80,7 +81,9 @@ def export(folder: Path, client: int, out: Path) -> dict[str, Any]:
     check_free(out)
     card = describe(folder, client)
     classifier = load_model(folder, client)
-    tensors = {name: tensor.contiguous() for name, tensor in classifier.model.state_dict().items()}
+    named = classifier.model.state_dict().items()
+    # Maps to other clients' embeddings are of no use to whoever classifies.
+    tensors = {name: tensor.contiguous() for name, tensor in named if not name.startswith("maps.")}
     content = safetensors.torch.save(tensors)
     out.mkdir(parents=True, exist_ok=True)
     write_whole(out / "model.safetensors", content)
@@ -137,9 +140,14 @@ print([classify.class_names[label] for label in logits.argmax(-1)])
 """
 
 
-def _model(card: dict[str, Any]) -> ClientModel:
-    config = ModelConfig(**card["model"])
-    return make_model(config, channels=card["image_shape"][2], heads=card["heads"], classes=len(card["classes"]))
+def _model(card: dict[str, Any], foreign_widths: Sequence[int] = ()) -> ClientModel:
+    return make_model(
+        ModelConfig(**card["model"]),
+        channels=card["image_shape"][2],
+        heads=card["heads"],
+        classes=len(card["classes"]),
+        foreign_widths=foreign_widths,
+    )
 
 
 def _read_card(folder: Path) -> dict[str, Any]:

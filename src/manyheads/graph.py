@@ -135,6 +135,21 @@ class CommunicationGraph:
         self.clients = clients
         self._phases = [(phase.start, phase.learns_from(clients, seed)) for phase in _parse(config)]
 
+    @property
+    def changes(self) -> bool:
+        """Whether it has several phases."""
+        return len(self._phases) > 1
+
+    def hops(self, step: int) -> list[list[int | None]]:
+        """[i][j]: over how many edges of the graphs up to `step` knowledge of j reaches i; None: over none."""
+        edges = networkx.DiGraph()
+        edges.add_nodes_from(range(self.clients))
+        for start, learns_from in self._phases:
+            if start <= step:
+                edges.add_edges_from((i, j) for i, others in enumerate(learns_from) for j in others)
+        away = dict(networkx.all_pairs_shortest_path_length(edges))
+        return [[away[i].get(j) for j in range(self.clients)] for i in range(self.clients)]
+
     def neighbours(self, client: int, step: int) -> tuple[int, ...]:
         """Those that `client` learns from at `step`."""
         current = [learns_from for start, learns_from in self._phases if start <= step][-1]

@@ -29,9 +29,10 @@ from torch import Tensor
 from manyheads.client import Client
 from manyheads.errors import ConfigurationError, RunError
 from manyheads.experiment import Experiment
-from manyheads.snapshot import Snapshot
+from manyheads.snapshot import Snapshot, checkpoint
 
 FORMAT = 1
+MEMORY = "memory "  # before the names of what an algorithm keeps of a client
 Event = dict[str, Any]
 
 
@@ -307,20 +308,23 @@ def read_client_values(folder: Path, client: int) -> tuple[dict[str, Tensor], Ma
 
 def client_tensors(client: Client) -> dict[str, Tensor]:
     """All of a client that changes while it trains, beside its pool."""
-    integers = {f"integer {name}": tensor for name, tensor in client.state.integers.items()}
-    return {"values": client.state.values, "momentum": client.momentum, **integers}
+    memory = {f"{MEMORY}{name}": tensor for name, tensor in client.memory.items()}
+    return {**checkpoint(client.state), "momentum": client.momentum, **memory}
 
 
 def restore_client(client: Client, tensors: Mapping[str, Tensor], path: Path) -> None:
     """The reverse of `client_tensors`."""
-    expected = client_tensors(client)
-    fits = tensors.keys() == expected.keys() and all(
-        tensors[name].shape == expected[name].shape and tensors[name].dtype == expected[name].dtype for name in expected
+    expected = {**checkpoint(client.state), "momentum": client.momentum}
+    memory = {name.removeprefix(MEMORY): tensor for name, tensor in tensors.items() if name.startswith(MEMORY)}
+    fits = len(tensors) == len(expected) + len(memory) and all(
+        name in tensors and tensors[name].shape == own.shape and tensors[name].dtype == own.dtype
+        for name, own in expected.items()
     )
     if not fits:
         raise RunError(f"{path}: does not fit the model of {client.name}; {START_AGAIN}")
     client.state.load(tensors["values"], {name: tensors[f"integer {name}"] for name in client.state.integers})
     client.momentum.copy_(tensors["momentum"])
+    client.memory = {name: tensor.to(client.momentum.device) for name, tensor in memory.items()}
 
 
 def read_tensors(path: Path, checksum: str) -> dict[str, Tensor]:

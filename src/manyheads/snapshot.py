@@ -1,12 +1,19 @@
-"""What one client shows another: a snapshot answers `outputs(rows)` for public rows, in evaluation mode."""
+"""What one client shows another: a snapshot answers `outputs(rows)` for public rows, in evaluation mode.
 
+There are two kinds: a checkpoint, evaluated by whoever holds it (here), and a table of predictions (predictions.py).
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
+import safetensors.torch
 import torch
 from torch import Tensor
 
 from manyheads.data.batches import Rows
+from manyheads.density import Density
 from manyheads.models.client_model import ClientModel
 from manyheads.models.flat import FlatState
 from manyheads.outputs import Outputs
@@ -25,7 +32,7 @@ class Snapshot(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """What it costs to receive it."""
+        """What it costs to receive it: the size of its encoding."""
 
     def outputs(self, rows: Rows) -> Outputs:
         """What it says about public rows."""
@@ -41,11 +48,18 @@ class Replica:
         self.model = model.eval().requires_grad_(False)
         self.state = FlatState(model, trainable=False)
 
-    def outputs(self, values: Tensor, integers: dict[str, Tensor], rows: Rows) -> Outputs:
+    def outputs(self, values: Tensor, integers: Mapping[str, Tensor], rows: Rows, density: Density | None) -> Outputs:
         self.state.load(values, integers)
         with torch.no_grad():
             logits_BHC, embedding_BE = self.model(rows.images)
-            return Outputs(logits_BHC.softmax(-1), embedding_BE)
+            p_BHC = logits_BHC.softmax(-1)
+            measured_BH = None if density is None else density.confidence(p_BHC, embedding_BE)
+            return Outputs(p_BHC, embedding_BE, measured_BH)
+
+    @cached_property
+    def encoded_size(self) -> int:
+        """The size of a checkpoint of this architecture as a file; its numbers do not matter."""
+        return len(safetensors.torch.save({k: t.cpu() for k, t in checkpoint(self.state).items()}))
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,18 +69,28 @@ class WeightsSnapshot:
     client: int
     step: int
     values: Tensor
-    integers: dict[str, Tensor]
+    integers: Mapping[str, Tensor]
     replica: Replica
+    samples: int  # private ones of its client: the weight of its vote where weights are averaged
+    density: Density | None = None
 
     @property
     def nbytes(self) -> int:
-        return self.values.nbytes + sum(tensor.nbytes for tensor in self.integers.values())
+        density = {} if self.density is None else self.density.tensors()
+        return self.replica.encoded_size + sum(tensor.nbytes for tensor in density.values())
 
     def outputs(self, rows: Rows) -> Outputs:
-        return self.replica.outputs(self.values, self.integers, rows)
+        return self.replica.outputs(self.values, self.integers, rows, self.density)
 
     def tensors(self) -> dict[str, Tensor]:
+        density = {} if self.density is None else self.density.tensors()
         return {
             "values": self.values,
             **{f"integer {name}": tensor for name, tensor in self.integers.items()},
+            **density,
         }
+
+
+def checkpoint(state: FlatState) -> dict[str, Tensor]:
+    """The numbers of a model under the names by which they are saved."""
+    return {"values": state.values, **{f"integer {name}": tensor for name, tensor in state.integers.items()}}

@@ -1,26 +1,31 @@
 """What is left of a run when it has ended: the contents of summary.json, and the first event of metrics.jsonl."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from statistics import mean
 from typing import Any
 
 import torch
 
 from manyheads.ensemble import Ensemble
-from manyheads.evaluate import Evaluation, best_head, head_for_private_task, mean_by_head
+from manyheads.evaluate import Evaluation, Taught, best_head, head_for_private_task, hop_means, mean_by_head
 from manyheads.runs import Event
+from manyheads.version import __version__
 
 
 def summarise(
-    e: Ensemble, evaluations: Mapping[str, Evaluation], *, seconds: float, engine: str, version: str
+    e: Ensemble, evaluations: Mapping[str, Evaluation], last: Mapping[str, Event], *, seconds: float, engine: str
 ) -> dict[str, Any]:
-    """Accuracies are fractions; lists run over heads, and are means over clients unless they stand under `clients`."""
+    """Accuracies are fractions; lists run over heads, and are means over clients unless they stand under `clients`.
+
+    `last` holds the last event of each kind.
+    """
     test, validation = evaluations["test"], evaluations.get("validation")
     steps = e.experiment.training.steps
     return {
         "algorithm": e.experiment.algorithm.name,
         "seed": e.experiment.seed,
-        "version": version,
+        "version": __version__,
         "torch": torch.__version__,
         "engine": engine,
         "device": str(e.clients[0].state.values.device),
@@ -35,7 +40,14 @@ def summarise(
         "validation": _validation(validation),
         "deploy": deploy(validation),
         "collapsed": [list(found) for found in test.collapsed],
+        "by_hop": hop_means(test.accuracy_on, e.hops(steps)),
+        "accuracy_on": test.accuracy_on,
+        "after": _judged_after(last),
+        "taught": _without(last.get("taught"), "event", "seconds"),
+        "probe": last["probe"]["shared_accuracy"] if "probe" in last else None,
+        "exchange": e.experiment.algorithm.options().get("exchange"),
         "bytes_received": [client.bytes_received for client in e.clients],
+        "bytes_received_total": sum(client.bytes_received for client in e.clients),
         "clients": [_client(e, index, test, validation) for index in range(len(e.clients))],
     }
 
@@ -56,6 +68,41 @@ def start_event(e: Ensemble, *, engine: str) -> Event:
     }
 
 
+def evaluation_event(
+    evaluation: Evaluation, step: int, after: str | None, hops: Sequence[Sequence[int | None]]
+) -> Event:
+    """Accuracies as clients x heads; on the test part also on every client's distribution, and by hop."""
+    beyond = {"accuracy_on": evaluation.accuracy_on, "by_hop": hop_means(evaluation.accuracy_on, hops)}
+    return {
+        "event": "evaluation",
+        "step": step,
+        "part": evaluation.part,
+        **({"after": after} if after else {}),
+        "private_accuracy": evaluation.private_accuracy,
+        "shared_accuracy": evaluation.shared_accuracy,
+        **(beyond if evaluation.part == "test" else {}),
+        "collapsed": [list(found) for found in evaluation.collapsed],
+    }
+
+
+def taught_event(taught: Taught, step: int) -> Event:
+    """Counts: clients x auxiliary heads x teachers, and teachers x classes."""
+    return {"event": "taught", "step": step, **{f.name: getattr(taught, f.name).tolist() for f in fields(taught)}}
+
+
+def _judged_after(last: Mapping[str, Event]) -> dict[str, dict[str, list[float]]]:
+    """Where an algorithm is judged in several states: the test accuracies of each, as last seen."""
+    return {
+        event["after"]: {task: mean_by_head(event[task]) for task in ("private_accuracy", "shared_accuracy")}
+        for event in last.values()
+        if event.get("after") and event["part"] == "test"
+    }
+
+
+def _without(event: Event | None, *keys: str) -> Event | None:
+    return None if event is None else {key: value for key, value in event.items() if key not in keys}
+
+
 def deploy(validation: Evaluation | None, client: int | None = None) -> dict[str, int] | None:
     """Which head to use for the private and for the shared task: chosen on validation data, never on test data."""
     if validation is None:
@@ -70,7 +117,10 @@ def _client(e: Ensemble, index: int, test: Evaluation, validation: Evaluation | 
     client = e.clients[index]
     return {
         "name": client.name,
-        "backbone": e.experiment.model.backbone,
+        "backbone": e.experiment.model.of(index).backbone,
+        "width": e.experiment.model.of(index).width,
+        "embedding_width": e.embedding_widths[index],
+        "maps": e.foreign_widths(index),
         "parameters": sum(p.numel() for p in client.model.parameters()),
         "samples": len(client.private),
         "primary_labels": list(client.primary_labels),

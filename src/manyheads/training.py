@@ -1,11 +1,12 @@
 """The loop over windows: train, exchange, evaluate, record, save."""
 
 import contextlib
+import itertools
 import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -14,20 +15,22 @@ from typing import Any, Protocol
 
 import torch
 
-from manyheads.algorithms.base import Algorithm, Neighbours
+from manyheads.algorithms.averaging import mean_values
+from manyheads.algorithms.base import Neighbours
 from manyheads.classifier import Classifier, choose_head
 from manyheads.client import Client, learning_rate
 from manyheads.engine import ENGINES
 from manyheads.engine.base import Window, WindowLosses
 from manyheads.ensemble import Ensemble, assemble
 from manyheads.errors import ConfigurationError, ManyheadsError, TrainingError
-from manyheads.evaluate import Evaluation, evaluate
+from manyheads.evaluate import Evaluation, Taught, evaluate, who_taught_whom
 from manyheads.experiment import Experiment, nearest
-from manyheads.graph import CommunicationGraph
+from manyheads.judge import probe_all
 from manyheads.runs import Event, InMemory, Record, RunFolder, check_free, read_events, read_experiment
 from manyheads.snapshot import Snapshot
-from manyheads.summary import start_event, summarise
-from manyheads.version import __version__
+from manyheads.summary import evaluation_event, start_event, summarise, taught_event
+
+LESSON_SAMPLES = 512  # public samples of each client on which it is counted who taught whom
 
 
 class Observer(Protocol):
@@ -131,29 +134,57 @@ def resume(
     run = _Run(ensemble, _engine_named(engine or started.get("engine", "plain")), observer or Silent(), path)
     with contextlib.closing(RunFolder(path, ensemble.experiment, ensemble.dataset.fingerprint())) as record:
         run.step, run.seconds_before = record.restore(ensemble.clients)
+        if run.step:
+            for group in ensemble.groups:
+                ensemble.algorithm.resumed(ensemble.clients[group[0]], run.step)
+            for event in read_events(path):
+                run._remember(event)
         return run.go(record)
 
 
-def windows(start: int, steps: int, *intervals: int) -> Iterator[Window]:
-    """From `start` on, the stretches between edges; an edge lies at each multiple of an interval and at the end."""
-    while start < steps:
-        stop = min([steps, *(start - start % every + every for every in intervals if every)])
-        yield Window(start, stop)
-        start = stop
+def windows(start: int, steps: int, *edges: Iterable[int]) -> Iterator[Window]:
+    """From `start` on, the stretches between edges; the last edge is the end."""
+    for stop in sorted({steps, *itertools.chain(*edges)}):
+        if start < stop <= steps:
+            yield Window(start, stop)
+            start = stop
 
 
-def exchange(clients: Sequence[Client], graph: CommunicationGraph, algorithm: Algorithm, step: int) -> None:
-    """The only place where anything crosses between clients. All collect before any applies."""
+def exchange(e: Ensemble, step: int) -> None:
+    """The only place where anything crosses between clients, if it is due. All collect before any applies.
+
+    A group averages first; then it meets the others as one, in the person of its first member.
+    """
+    algorithm, firsts = e.algorithm, [e.clients[group[0]] for group in e.groups]
+    if step in e.averaging_steps:
+        for group in e.groups:
+            average_group([e.clients[member] for member in group], step)
+    if step not in e.exchange_steps:
+        return
 
     @cache
-    def ask(client: int) -> Snapshot:
-        return clients[client].snapshot(step)  # once, however many pools take it
+    def ask(node: int) -> Snapshot:
+        return algorithm.show(firsts[node], step)  # once, however many pools take it
 
+    for client in e.clients:
+        algorithm.prepare(client, step)
     received = [
-        algorithm.collect(client, Neighbours(graph.neighbours(client.index, step), ask), step) for client in clients
+        algorithm.collect(client, Neighbours(e.graph.neighbours(node, step), ask), step)
+        for node, client in enumerate(firsts)
     ]
-    for client, snapshots in zip(clients, received, strict=True):
+    for client, snapshots in zip(firsts, received, strict=True):
         algorithm.apply(client, snapshots, step)
+
+
+def average_group(members: Sequence[Client], step: int) -> None:
+    """Equal models become their mean; each receives one."""
+    if len(members) == 1:
+        return
+    shown = [member.snapshot(step) for member in members]
+    mean = mean_values(shown)
+    for member, snapshot in zip(members, shown, strict=True):
+        member.state.values.copy_(mean)
+        member.bytes_received += snapshot.nbytes
 
 
 @dataclass
@@ -167,6 +198,7 @@ class _Run:
     step: int = 0
     seconds_before: float = 0.0
     evaluations: dict[str, Evaluation] = field(default_factory=dict)
+    last: dict[str, Event] = field(default_factory=dict)
 
     def go(self, record: Record) -> Result:
         e = self.ensemble
@@ -175,13 +207,14 @@ class _Run:
         with _one_thread(), _stop_requests(self.observer) as stop:
             if self.step == 0:
                 self._tell(record, start_event(e, engine=self.engine))
-                if 0 in e.algorithm.exchange_steps(e.experiment.training.steps):
-                    exchange(e.clients, e.graph, e.algorithm, step=0)
+                exchange(e, step=0)
             self._loop(record, stop)
             for part in e.parts:  # a run resumed at its very end was judged before it was saved
                 if part.name not in self.evaluations:
                     self.evaluations[part.name] = evaluate(e.clients, part)
-        summary = summarise(e, self.evaluations, seconds=self._seconds(), engine=self.engine, version=__version__)
+            if e.experiment.evaluate.probe:
+                self._tell(record, {"event": "probe", "step": self.step, "shared_accuracy": probe_all(e)})
+        summary = summarise(e, self.evaluations, self.last, seconds=self._seconds(), engine=self.engine)
         record.finish(summary)
         for client in e.clients:
             client.model.eval()
@@ -189,39 +222,41 @@ class _Run:
 
     def _loop(self, record: Record, stop: threading.Event) -> None:
         e, training = self.ensemble, self.ensemble.experiment.training
-        every, exchanges = e.experiment.evaluate.every, e.algorithm.exchange_steps(training.steps)
+        every, judged = e.experiment.evaluate.every, e.algorithm.judged_after(training.steps)
+        regular = [range(0, training.steps, interval) for interval in (training.log_every, every)]
         engine, saved = ENGINES[self.engine](), time.perf_counter()
-        for window in windows(self.step, training.steps, training.log_every, every, exchanges.step if exchanges else 0):
+        for window in windows(self.step, training.steps, *regular, e.exchange_steps, e.averaging_steps, judged):
             losses = engine.train(e.clients, e.algorithm, window, self.observer.progressed)
             self._check_finite(losses, window)
             self._tell(record, self._losses_event(losses, window))
             self.step = window.stop
             at_end = self.step == training.steps
-            if self.step in exchanges:
-                exchange(e.clients, e.graph, e.algorithm, self.step)
-            if self.step % every == 0 or at_end:
-                self._evaluate(record)
+            exchange(e, self.step)
+            if self.step % every == 0 or at_end or self.step in judged:
+                self._evaluate(record, judged.get(self.step))
             if at_end or stop.is_set() or time.perf_counter() - saved >= training.save_seconds:
                 record.save(self.step, self._seconds(), e.clients, pools=not at_end)
                 saved = time.perf_counter()
             if stop.is_set() and not at_end:
                 raise Interrupted(self.folder, self.step)
 
-    def _evaluate(self, record: Record) -> None:
-        for part in self.ensemble.parts:
-            evaluation = evaluate(self.ensemble.clients, part)
+    def _evaluate(self, record: Record, after: str | None) -> None:
+        e = self.ensemble
+        for part in e.parts:
+            evaluation = evaluate(e.clients, part)
             self.evaluations[part.name] = evaluation
-            self._tell(
-                record,
-                {
-                    "event": "evaluation",
-                    "step": self.step,
-                    "part": part.name,
-                    "private_accuracy": evaluation.private_accuracy,
-                    "shared_accuracy": evaluation.shared_accuracy,
-                    "collapsed": [list(found) for found in evaluation.collapsed],
-                },
-            )
+            self._tell(record, evaluation_event(evaluation, self.step, after, e.hops(self.step)))
+        taught = self._who_taught_whom()
+        if taught is not None:
+            self._tell(record, taught_event(taught, self.step))
+
+    def _who_taught_whom(self) -> Taught | None:
+        """On the first batches since the last exchange: those that tables of predictions can answer, too."""
+        e, training = self.ensemble, self.ensemble.experiment.training
+        start = max((step for step in e.exchange_steps if step <= self.step), default=training.steps)
+        later = min((step for step in e.exchange_steps if step > start), default=training.steps)
+        stop = min(start + -(-LESSON_SAMPLES // training.public_batch_size), later)
+        return who_taught_whom(e.clients, e.algorithm, start, stop) if start < stop else None
 
     def _check_finite(self, losses: WindowLosses, window: Window) -> None:
         """Before anything else sees them: the losses of a window, and the weights that it left."""
@@ -249,7 +284,13 @@ class _Run:
     def _tell(self, record: Record, event: Event) -> None:
         event = {**event, "seconds": round(self._seconds(), 3)}
         record.event(event)
+        self._remember(event)
         self.observer.happened(event)
+
+    def _remember(self, event: Event) -> None:
+        """The last event of each kind, for the summary."""
+        kind = f"after {event['after']} ({event['part']})" if event.get("after") else event["event"]
+        self.last[kind] = event
 
     def _seconds(self) -> float:
         return self.seconds_before + time.perf_counter() - self.began

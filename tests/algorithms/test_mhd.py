@@ -18,7 +18,7 @@ def test_the_loss_is_made_of_the_drawn_targets(tiny: Experiment, entries: list[i
     ensemble = assemble(experiment, dtype=torch.float64)
     algorithm, client = ensemble.algorithm, ensemble.clients[0]
     assert isinstance(algorithm, MHD)
-    exchange(ensemble.clients, ensemble.graph, algorithm, step=0)
+    exchange(ensemble, step=0)
     plan = {"targets": np.array([entries]), "ramp": np.array([0.25])}
     batch = client.batches(0, 1, plan).at(0)
     assert batch.public is not None
@@ -34,10 +34,9 @@ def test_the_loss_is_made_of_the_drawn_targets(tiny: Experiment, entries: list[i
             target = max(choices, key=lambda p: float(p.max()))
             prediction = prediction - (target * logits[b, k].log_softmax(-1)).sum() / len(logits)
     unit = embedding / embedding.norm(dim=-1, keepdim=True)
-    distance = sum(
-        ((unit - other.embedding_BE / other.embedding_BE.norm(dim=-1, keepdim=True)) ** 2).sum(-1).mean()
-        for other in heard
-    )
+    theirs = [other.embedding_BE for other in heard if other.embedding_BE is not None]
+    assert len(theirs) == len(entries)
+    distance = sum(((unit - other / other.norm(dim=-1, keepdim=True)) ** 2).sum(-1).mean() for other in theirs)
     assert terms["cross_entropy"].item() == pytest.approx(cross_entropy(private[:, 0], batch.labels).item())
     assert terms["prediction"].item() == pytest.approx(0.25 * 2.0 * prediction.item())
     assert terms["embedding"].item() == pytest.approx(0.25 * 0.5 * float(distance))

@@ -31,6 +31,23 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "same_level": True,
         "self_target": True,
     },
+    "mhd-predictions": {
+        "name": "mhd",
+        "pool_size": 3,
+        "pool_every": 5,
+        "exchange": "predictions",
+        "top_k": 3,
+        "precision": "float16",
+    },
+    "mhd-density": {"name": "mhd", "pool_size": 3, "pool_every": 5, "confidence": "density"},
+    "averaging": {"name": "averaging", "average_every": 10},
+    "fedmd": {
+        "name": "fedmd",
+        "first_public_steps": 5,
+        "first_private_steps": 5,
+        "digest_steps": 10,
+        "revisit_steps": 10,
+    },
     "separate": {"name": "separate"},
 }
 
@@ -44,15 +61,12 @@ def losses(variant: str) -> list[list[float]]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        exchanges = ensemble.algorithm.exchange_steps(STEPS)
-        if 0 in exchanges:
-            exchange(ensemble.clients, ensemble.graph, ensemble.algorithm, step=0)
+        exchange(ensemble, step=0)
         rows = []
-        for window in windows(0, STEPS, 10, exchanges.step if exchanges else 0):
+        for window in windows(0, STEPS, range(0, STEPS, 10), ensemble.exchange_steps):
             values = Plain().train(ensemble.clients, ensemble.algorithm, window, lambda _: None).values
             rows += values.permute(1, 0, 2).flatten(1).tolist()
-            if window.stop in exchanges:
-                exchange(ensemble.clients, ensemble.graph, ensemble.algorithm, window.stop)
+            exchange(ensemble, window.stop)
     finally:
         torch.set_num_threads(before)
     return rows

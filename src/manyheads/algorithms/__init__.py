@@ -4,14 +4,20 @@ import dataclasses
 import importlib
 from typing import Any
 
+from manyheads.algorithms.averaging import Averaging
 from manyheads.algorithms.base import Algorithm
+from manyheads.algorithms.fedmd import FedMD
 from manyheads.algorithms.mhd import MHD
 from manyheads.algorithms.separate import Separate
 from manyheads.errors import ConfigurationError
 from manyheads.experiment import AlgorithmConfig, build, nearest
 
-ALGORITHMS: dict[str, type[Algorithm]] = {"mhd": MHD, "separate": Separate}
-METHODS = ("exchange_steps", "collect", "apply", "plan", "losses")
+ALGORITHMS: dict[str, type[Algorithm]] = {
+    "mhd": MHD,
+    "averaging": Averaging,
+    "fedmd": FedMD,
+    "separate": Separate,
+}
 
 
 def make_algorithm(config: AlgorithmConfig) -> Algorithm:
@@ -20,9 +26,10 @@ def make_algorithm(config: AlgorithmConfig) -> Algorithm:
     return made
 
 
-def with_defaults(config: AlgorithmConfig) -> AlgorithmConfig:
+def with_defaults(config: AlgorithmConfig, classes: int) -> AlgorithmConfig:
     """`[algorithm]` with every key that its algorithm has."""
-    return AlgorithmConfig(name=config.name, **dataclasses.asdict(make_algorithm(config)))  # type: ignore[call-overload]
+    made = make_algorithm(config).completed(classes)
+    return AlgorithmConfig(name=config.name, **dataclasses.asdict(made))  # type: ignore[call-overload]
 
 
 def _find(name: str) -> Any:
@@ -35,12 +42,13 @@ def _find(name: str) -> Any:
             'your own is named "package.module:Class"'
         )
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        found: Any = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise ConfigurationError(f'algorithm.name = "{name}": cannot be imported: {error}') from None
-    missing = [method for method in METHODS if not hasattr(found, method)]
-    if not isinstance(found, type) or not dataclasses.is_dataclass(found) or missing:
+    is_algorithm = isinstance(found, type) and issubclass(found, Algorithm) and dataclasses.is_dataclass(found)
+    if not is_algorithm:
         raise ConfigurationError(
-            f'algorithm.name = "{name}": not a frozen dataclass with {", ".join(METHODS)} (docs/adding.md)'
+            f'algorithm.name = "{name}": not a frozen dataclass below manyheads.algorithms.base.Algorithm '
+            "(docs/adding.md)"
         )
     return found

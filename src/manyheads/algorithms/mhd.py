@@ -1,5 +1,7 @@
 """Multi-Headed Distillation (Zhmoginov et al., CVPR 2023)."""
 
+import dataclasses
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -10,13 +12,21 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from manyheads import distillation
-from manyheads.algorithms.base import Neighbours
-from manyheads.client import Batch, Client, Plan
+from manyheads.algorithms.base import Algorithm, Lesson, Neighbours, Sent
+from manyheads.client import SNAPSHOTS, Batch, Client, Plan
 from manyheads.confidence import CONFIDENCES
+from manyheads.data.views import model_input
+from manyheads.density import Density
+from manyheads.errors import ConfigurationError
 from manyheads.experiment import CHECKED, Fraction, NonNegative, Positive, Section, nearest
 from manyheads.outputs import Outputs
+from manyheads.predictions import Form, Precision, Rest, WindowSnapshot
 from manyheads.seeds import generator
-from manyheads.snapshot import Snapshot
+from manyheads.snapshot import Snapshot, WeightsSnapshot
+
+DEFAULT_TOP_K = 8
+DENSITY_SAMPLES = 2_048  # private samples that a density model is fitted to, at most
+DENSITY_CHUNK = 512
 
 
 class Ramp(Section):
@@ -27,13 +37,18 @@ class Ramp(Section):
 
 
 @dataclass(frozen=True, config=CHECKED)
-class MHD:
+class MHD(Algorithm):
     """Head k of every client learns, sample by sample, from the surest of the heads k - 1 that it can ask."""
 
-    distils: ClassVar[bool] = True
+    teaches_heads: ClassVar[bool] = True
+    reads_public: ClassVar[bool] = True
     needs_neighbours: ClassVar[bool] = True
 
-    exchange: Literal["weights"] = "weights"
+    exchange: Literal["weights", "predictions"] = "weights"
+    top_k: Positive | None = None  # 8, or all classes where there are fewer
+    precision: Precision = "float16"  # this key and its neighbours belong to exchange = "predictions"
+    rest: Rest = "spread"
+    send_embedding: bool = True
     nu_emb: NonNegative = 1.0
     nu_aux: NonNegative = 3.0
     targets_per_step: Positive = 1
@@ -45,6 +60,7 @@ class MHD:
     same_level: bool = False
     self_target: bool = False
     ramp: Ramp = Ramp()
+    average_every: Positive = 50  # within groups
 
     @field_validator("confidence")
     @classmethod
@@ -61,10 +77,55 @@ class MHD:
             )
         if self.select == "all" and self.self_target:
             raise ValueError('self_target = true: has no meaning with select = "all", which does not choose')
+        if self.exchange == "predictions" and not self.send_embedding and self.nu_emb > 0.0:
+            raise ValueError("send_embedding = false: then nothing can be compared; give nu_emb = 0 too")
         return self
 
-    def exchange_steps(self, steps: int) -> range:
+    @property
+    def group_every(self) -> int:
+        return self.average_every
+
+    @property
+    def compares_embeddings(self) -> bool:
+        return self.nu_emb > 0.0
+
+    def completed(self, classes: int) -> "MHD":
+        return self if self.top_k is not None else dataclasses.replace(self, top_k=min(DEFAULT_TOP_K, classes))
+
+    def check(self, steps: int, classes: int) -> None:
+        if self.exchange == "predictions" and self.top_k is not None and self.top_k > classes:
+            raise ConfigurationError(
+                f"algorithm.top_k = {self.top_k}: there are only {classes} classes; at most {classes}"
+            )
+
+    def sent(self, heads: int, classes: int) -> Sent | None:
+        """The last head teaches nobody, unless others learn from the same level."""
+        if self.exchange == "weights":
+            return None
+        form = Form(
+            classes=classes,
+            heads=heads if self.same_level else heads - 1,
+            top_k=self.top_k or min(DEFAULT_TOP_K, classes),
+            precision=self.precision,
+            confidence=self.confidence == "density",
+        )
+        return Sent(form, self.compares_embeddings, self.rest)
+
+    def window_rows(self, public_batch_size: int) -> int:
+        return self.pool_every * public_batch_size * self.targets_per_step
+
+    def exchange_steps(self, steps: int) -> Sequence[int]:
         return range(0 if self.pool_start == "initial" else self.pool_every, steps, self.pool_every)
+
+    def prepare(self, client: Client, step: int) -> None:
+        """With confidence = "density": what the client trained on, as its embedding sees it now."""
+        if self.confidence == "density":
+            client.memory.update(private_density(client, step).tensors())
+
+    def show(self, client: Client, step: int) -> Snapshot:
+        if client.catalogue is not None and not client.catalogue.whole:
+            return client.snapshot(step)  # stays with its owner, who answers from it: `_ask_rows`
+        return SNAPSHOTS[self.exchange](client, step)
 
     def collect(self, client: Client, neighbours: Neighbours, step: int) -> list[Snapshot]:
         """At the start a pool full of snapshots, neighbour by neighbour; later that of a random neighbour."""
@@ -78,9 +139,36 @@ class MHD:
 
     def apply(self, client: Client, received: list[Snapshot], step: int) -> None:
         """Into the pool; equal snapshots are received once."""
-        client.bytes_received += sum(snapshot.nbytes for snapshot in {id(s): s for s in received}.values())
         for snapshot in received:
             client.pool.add(snapshot, client.seed, client.index, step)
+        if client.catalogue is not None and not client.catalogue.whole:
+            self._ask_rows(client, step)
+            client.bytes_received += sum(entry.nbytes for entry in client.pool.entries)
+        else:
+            client.bytes_received += sum(snapshot.nbytes for snapshot in {id(s): s for s in received}.values())
+
+    def resumed(self, client: Client, step: int) -> None:
+        if client.catalogue is not None and not client.catalogue.whole:
+            self._ask_rows(client, step - step % self.pool_every)
+
+    def _ask_rows(self, client: Client, step: int) -> None:
+        """Each entry of the pool answers the rows for which it is drawn until the next exchange."""
+        assert client.catalogue is not None
+        assert client.public is not None
+        entries = client.pool.entries
+        for number, entry in enumerate(entries):
+            if isinstance(entry, WeightsSnapshot):
+                entries[number] = WindowSnapshot(client.catalogue, entry)
+        stop = min(step + self.pool_every, client.training.steps)
+        if not entries or stop <= step:
+            return
+        rows = client.public.window(step, stop, client.training.public_batch_size)
+        samples_SB, views_SB = rows.samples_SB.cpu().numpy(), rows.view_numbers_SB.cpu().numpy()
+        drawn = [client.pool.draw(self.targets_per_step, client.seed, client.index, s) for s in range(step, stop)]
+        for number, entry in enumerate(entries):
+            due = [at for at, chosen in enumerate(drawn) if number in chosen]
+            assert isinstance(entry, WindowSnapshot)
+            entry.answer(samples_SB[due].ravel(), views_SB[due].ravel())
 
     def plan(self, client: Client, start: int, stop: int) -> Plan:
         """Which entries of the pool teach, the ramp, and with select = "random" the draws among candidates."""
@@ -97,26 +185,73 @@ class MHD:
 
     def losses(self, client: Client, batch: Batch, step: int) -> dict[str, Tensor]:
         """Eq. 1: the private task on the main head, and both distillations on a public batch."""
-        assert batch.public is not None
         # Two passes: one would mix private and public BatchNorm statistics.
         private_BHC, _ = client.model(batch.private.images)
         public_BHC, embedding_BE = client.model(batch.public.images)
-        own = Outputs(public_BHC.detach().softmax(-1), embedding_BE.detach())
         foreign = [client.pool.entries[entry].outputs(batch.public) for entry in batch.plan["targets"].tolist()]
-        p_JBKC, confidence_JBK = distillation.candidates(
-            own,
-            foreign,
-            CONFIDENCES[self.confidence],
-            same_level=self.same_level,
-            self_target=self.self_target,
-        )
-        uniform = batch.plan.get("uniform")
-        uniform_BK = None if uniform is None else torch.from_numpy(uniform).to(p_JBKC.device)
-        target_BKC = distillation.targets(p_JBKC, confidence_JBK, self.select, uniform_BK)
+        p_JBKC, confidence_JBK = self._candidates(client, public_BHC.detach(), embedding_BE.detach(), foreign)
+        target_BKC = distillation.targets(p_JBKC, confidence_JBK, self.select, _uniform(batch, p_JBKC.device))
         ramp = float(batch.plan["ramp"])
-        embedding = distillation.embedding_loss(embedding_BE, [outputs.embedding_BE for outputs in foreign])
+        foreign_BE = [said.embedding_BE for said in foreign if said.embedding_BE is not None]
+        widths = dict.fromkeys([client.model.embedding_width, *(other.shape[-1] for other in foreign_BE)])
+        if self.compares_embeddings:
+            own_BE = {width: client.model.mapped(embedding_BE, width) for width in widths}
+            embedding = distillation.embedding_loss(own_BE, foreign_BE)
+        else:
+            embedding = embedding_BE.new_zeros(())
         return {
             "cross_entropy": cross_entropy(private_BHC[:, 0], batch.labels),
             "embedding": ramp * self.nu_emb * embedding,
             "prediction": ramp * self.nu_aux * distillation.prediction_loss(public_BHC, target_BKC),
         }
+
+    def _candidates(
+        self, client: Client, logits_BHC: Tensor, embedding_BE: Tensor, foreign: Sequence[Outputs]
+    ) -> tuple[Tensor, Tensor]:
+        """All that may teach each auxiliary head, with their confidences."""
+        p_BHC, density = logits_BHC.softmax(-1), Density.from_tensors(client.memory)
+        measured_BH = None if density is None else density.confidence(p_BHC, embedding_BE)
+        return distillation.candidates(
+            Outputs(p_BHC, embedding_BE, measured_BH),
+            foreign,
+            CONFIDENCES[self.confidence],
+            same_level=self.same_level,
+            self_target=self.self_target,
+        )
+
+    @torch.no_grad()
+    def lesson(self, client: Client, batch: Batch) -> Lesson | None:
+        """The same choice as in `losses`."""
+        if self.select == "all":
+            return None
+        entries = [client.pool.entries[entry] for entry in batch.plan["targets"].tolist()]
+        logits_BHC, embedding_BE = client.model(batch.public.images)
+        foreign = [entry.outputs(batch.public) for entry in entries]
+        p_JBKC, confidence_JBK = self._candidates(client, logits_BHC, embedding_BE, foreign)
+        choice_BK = distillation.choose(confidence_JBK, self.select, _uniform(batch, p_JBKC.device))
+        others = [entry.client for entry in entries]
+        teachers_J = [client.index, *others, *(others if self.same_level else []), client.index][: len(p_JBKC)]
+        class_JBK = p_JBKC.argmax(-1)
+        return Lesson(choice_BK.new_tensor(teachers_J)[choice_BK], class_JBK.gather(0, choice_BK[None])[0])
+
+
+def _uniform(batch: Batch, device: torch.device) -> Tensor | None:
+    """The draws among candidates, with select = "random"."""
+    drawn = batch.plan.get("uniform")
+    return None if drawn is None else torch.from_numpy(drawn).to(device)
+
+
+@torch.no_grad()
+def private_density(client: Client, step: int) -> Density:
+    """Fitted to the client's own samples, as they are, without views."""
+    rng = generator(client.seed, "density samples", client.index, step)
+    chosen = np.sort(rng.permutation(client.private.indices)[:DENSITY_SAMPLES])
+    samples = torch.from_numpy(chosen).to(client.labels.device)
+    was_training = client.model.training
+    client.model.eval()
+    embeddings = [
+        client.model(model_input(client.private.images[part], client.state.values.dtype))[1]
+        for part in torch.split(samples, DENSITY_CHUNK)
+    ]
+    client.model.train(was_training)
+    return Density.fit(torch.cat(embeddings), client.labels[samples])

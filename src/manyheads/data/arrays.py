@@ -39,3 +39,10 @@ class Dataset:
             digest.update(f"{array.dtype}{array.shape}".encode())
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
+
+
+def content_hashes(images: Images) -> NDArray[np.uint64]:
+    """A name for each sample that follows from its pixels alone: two sites that hold the same image agree on it."""
+    shape = str(images.shape[1:]).encode()
+    names = [hashlib.blake2b(image.tobytes(), digest_size=8, key=shape).digest() for image in images]
+    return np.frombuffer(b"".join(names), dtype="<u8")

@@ -4,6 +4,7 @@ A stream is an endless row of samples: epoch after epoch, each a fresh permutati
 step t is at positions t * batch_size ... (t + 1) * batch_size, so any window can be drawn without the ones before.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +35,12 @@ class WindowRows:
     views_SB3: Tensor | None
 
 
+def stream(size: int, first: int, last: int) -> Iterator[tuple[int, slice]]:
+    """Positions first ... last - 1 of an endless row of epochs: which epochs, and which slice of each."""
+    for epoch in range(first // size, (last - 1) // size + 1):
+        yield epoch, slice(max(0, first - epoch * size), last - epoch * size)
+
+
 class Samples:
     """A fixed set of samples on a device, some indices of shared arrays, and the stream through them."""
 
@@ -47,12 +54,16 @@ class Samples:
         client: int,
         augment: str,
         views_of: int,
+        views: int | None = None,
+        twins: Indices | None = None,
     ) -> None:
         self.images = images  # all of the arrays; only `indices` are read
         self.indices = indices
         self._seed, self._purpose, self._client = seed, purpose, client
         self._views_of = views_of  # whose views: the client's own, or EVERYONE's where peers must see the same pixels
         self._augment = augment
+        self.views = views  # how many different views there are; None: a new one each epoch
+        self._twins = twins  # for each sample the first one with the same pixels: they are shown in the same views
         self._epoch_cache: dict[int, tuple[Indices, NDArray[np.int64] | None]] = {}
 
     def __len__(self) -> int:
@@ -62,12 +73,11 @@ class Samples:
         """The rows of steps start ... stop - 1."""
         first, last = start * batch_size, stop * batch_size  # positions in the stream
         chosen, views, numbers = [], [], []
-        for number in range(first // len(self), (last - 1) // len(self) + 1):
+        for number, part in stream(len(self), first, last):
             order, drawn = self._epoch(number)
-            begin = number * len(self)
-            here = order[max(0, first - begin) : last - begin]
+            here = order[part]
             chosen.append(here)
-            numbers.append(np.full(len(here), number))
+            numbers.append(np.full(len(here), self._view_of(number)))
             if drawn is not None:
                 views.append(drawn[here])
         self._epoch_cache = {number: self._epoch_cache[number]}
@@ -86,14 +96,29 @@ class Samples:
             images = apply_views(images, window.views_SB3[step])
         return Rows(samples, window.view_numbers_SB[step], model_input(images, dtype))
 
+    def named(self, positions: Indices, view: int, dtype: torch.dtype) -> Rows:
+        """The pixels of chosen samples, by position in `indices`, in one view."""
+        drawn, samples = self._draw(view), self._tensor(self.indices[positions])
+        images = self.images[samples]
+        if drawn is not None:
+            images = apply_views(images, self._tensor(drawn[positions]))
+        return Rows(samples, torch.full_like(samples, view), model_input(images, dtype))
+
     def _epoch(self, number: int) -> tuple[Indices, NDArray[np.int64] | None]:
-        """The order of epoch `number` and view `number` of every sample: each epoch shows a new view."""
+        """The order of epoch `number`, and its view of every sample: each epoch shows the next view."""
         if number not in self._epoch_cache:
             order = generator(self._seed, f"{self._purpose} order", self._client, number)
-            views = generator(self._seed, f"{self._purpose} views", self._views_of, number)
-            drawn = draw_views(self._augment, views, len(self))
-            self._epoch_cache[number] = (order.permutation(len(self)), drawn)
+            self._epoch_cache[number] = (order.permutation(len(self)), self._draw(self._view_of(number)))
         return self._epoch_cache[number]
+
+    def _view_of(self, epoch: int) -> int:
+        return epoch if self.views is None else epoch % self.views
+
+    def _draw(self, view: int) -> NDArray[np.int64] | None:
+        drawn = draw_views(
+            self._augment, generator(self._seed, f"{self._purpose} views", self._views_of, view), len(self)
+        )
+        return drawn if drawn is None or self._twins is None else drawn[self._twins]
 
     def _tensor(self, array: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(array).to(self.images.device)

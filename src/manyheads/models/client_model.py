@@ -1,6 +1,7 @@
 """A client's model: a backbone and one linear layer that holds the main head and all auxiliary heads."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -14,27 +15,42 @@ from manyheads.models.backbones import BACKBONES, Backbone
 class ClientModel(nn.Module):
     """Backbone -> embedding -> heads; head 0 is the main head, head k the k-th auxiliary one."""
 
-    def __init__(self, backbone: Backbone, heads: int, classes: int) -> None:
+    def __init__(self, backbone: Backbone, heads: int, classes: int, foreign_widths: Sequence[int] = ()) -> None:
         super().__init__()
         self.backbone = backbone
+        self.embedding_width = backbone.embedding_width
         self.heads = nn.Linear(backbone.embedding_width, heads * classes)
         self.shape_HC = (heads, classes)
+        # To compare the own embedding with one of another width: learnt by the student, from its own side. A map of
+        # the foreign embedding could make everything equal and teach nothing.
+        self.maps = nn.ModuleDict(
+            {str(width): nn.Linear(backbone.embedding_width, width, bias=False) for width in foreign_widths}
+        )
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Logits (B x H x C) and embedding (B x E)."""
         embedding_BE = self.backbone(images)
         return self.heads(embedding_BE).unflatten(1, self.shape_HC), embedding_BE
 
+    def mapped(self, embedding_BE: Tensor, width: int) -> Tensor:
+        """The own embedding as one of another width; itself where the width is the same."""
+        return embedding_BE if width == self.embedding_width else self.maps[str(width)](embedding_BE)
 
-def make_model(config: ModelConfig, *, channels: int, heads: int, classes: int) -> ClientModel:
+
+def make_model(
+    config: ModelConfig, *, channels: int, heads: int, classes: int, foreign_widths: Sequence[int] = ()
+) -> ClientModel:
     """The model that `[model]` describes, with its numbers still to be filled in by `initialise` or a checkpoint."""
+    assert isinstance(config.backbone, str), "of one client"
+    assert isinstance(config.width, int), "of one client"
     if config.backbone not in BACKBONES:
         raise ConfigurationError(
             f'model.backbone = "{config.backbone}": unknown backbone; {nearest(config.backbone, BACKBONES)}'
         )
     # On the meta device the constructors draw nothing: their draws would come from the global generator.
     with torch.device("meta"):
-        model = ClientModel(BACKBONES[config.backbone](channels, config.width, config.stem), heads, classes)
+        backbone = BACKBONES[config.backbone](channels, config.width, config.stem)
+        model = ClientModel(backbone, heads, classes, foreign_widths)
     # channels_last: the order in which images are stored, and the faster one for convolutions.
     return model.to_empty(device="cpu").to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
@@ -49,7 +65,7 @@ def initialise(model: nn.Module, rng: np.random.Generator) -> None:
             module.weight.copy_(torch.from_numpy(draw * np.float32(math.sqrt(2.0 / fan_out))))
         elif isinstance(module, nn.Linear):
             bound = 1.0 / math.sqrt(module.in_features)
-            for parameter in (module.weight, module.bias):
+            for parameter in (module.weight, module.bias) if module.bias is not None else (module.weight,):
                 draw = rng.random(tuple(parameter.shape), dtype=np.float32)
                 parameter.copy_(torch.from_numpy((2.0 * draw - 1.0) * np.float32(bound)))
         elif isinstance(module, nn.BatchNorm2d):

@@ -4,7 +4,7 @@ A snapshot is then one copy, averaging one mean, the optimizer one update, a che
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import torch
@@ -59,7 +59,7 @@ class FlatState:
         return {name: tensor.clone() for name, tensor in self.integers.items()}
 
     @torch.no_grad()
-    def load(self, values: Tensor, integers: dict[str, Tensor]) -> None:
+    def load(self, values: Tensor, integers: Mapping[str, Tensor]) -> None:
         """Take over the numbers of a model of the same layout."""
         self.values.copy_(values)
         for name, tensor in self.integers.items():

@@ -9,6 +9,8 @@ from rich.table import Table
 
 Summary = Mapping[str, Any]
 TASKS = ("private", "shared")
+MOST_CLASSES = 20  # more have no row or column of their own
+OF_THESE_RIGHT = "of these\nright"
 
 
 def percent(value: float) -> str:
@@ -20,13 +22,18 @@ def head_name(head: int) -> str:
 
 
 def run_table(summary: Summary) -> Table:
-    """Private and shared accuracy by head, for each client and on average."""
+    """Private and shared accuracy by head, for each client and on average; the probe's bound in a line below."""
     table = Table(
-        title=f"Test accuracy in % ({summary['algorithm']}, {summary['steps']} steps, seed {summary['seed']})"
+        title=f"Test accuracy in % ({summary['algorithm']}, {summary['steps']} steps, seed {summary['seed']})",
+        caption=probe_text(summary),
+        caption_justify="left",
     )
     for name in ("accuracy", "client", "samples", "primary labels"):
         table.add_column(name, justify="right" if name == "samples" else "left", no_wrap=name != "primary labels")
     _add_head_columns(table, len(summary["shared_accuracy"]))
+    beside = _beside(summary)
+    for name in beside:
+        table.add_column(name, justify="right" if name == "received" else "left", no_wrap=True)
     clients = summary["clients"]
     for task in TASKS:
         for number, client in enumerate(clients):
@@ -36,10 +43,38 @@ def run_table(summary: Summary) -> Table:
                 str(client["samples"]),
                 labels_text(client["primary_labels"], summary["classes"]),
                 *map(percent, client[f"{task}_accuracy"]),
+                *(cells[task][number] for cells in beside.values()),
             )
         samples = f"{mean(client['samples'] for client in clients):.0f}"
-        table.add_row("", "mean", samples, "", *map(percent, summary[f"{task}_accuracy"]), end_section=True)
+        means = [*map(percent, summary[f"{task}_accuracy"]), *(cells[task][-1] for cells in beside.values())]
+        table.add_row("", "mean", samples, "", *means, end_section=True)
     return table
+
+
+def _beside(summary: Summary) -> dict[str, dict[str, list[str]]]:
+    """Further columns of `run_table`, where they say something: by task, a cell per client and one for the mean."""
+    columns: dict[str, dict[str, list[str]]] = {}
+    received = summary["bytes_received"]
+    if any(received):
+        texts = [bytes_text(count) for count in (*received, mean(received))]
+        columns["received"] = {"private": texts, "shared": [""] * len(texts)}
+    models = [(client.get("backbone"), client.get("width")) for client in summary["clients"]]
+    if len(set(models)) > 1:
+        texts = [f"{escape(str(backbone))} ({width})" for backbone, width in models]
+        columns["backbone\n(width)"] = {task: [*texts, ""] for task in TASKS}
+    return columns
+
+
+def probe_text(summary: Summary) -> str | None:
+    """What the embeddings would allow: mean and range over clients."""
+    probe = summary.get("probe")
+    if not probe:
+        return None
+    spread = f" ({percent(min(probe))} to {percent(max(probe))})" if len(probe) > 1 else ""
+    return (
+        f"Upper bound on shared accuracy: {percent(mean(probe))}{spread}, by a new linear head on the frozen "
+        "embedding, fitted with the private data of all clients."
+    )
 
 
 def _add_head_columns(table: Table, heads: int) -> None:
@@ -80,6 +115,136 @@ def collapse_text(collapsed: Sequence[Sequence[int]], class_names: Sequence[str]
     return lines
 
 
+def after_text(summary: Summary) -> list[str]:
+    """Where an algorithm is judged in several states: a line for each, of means over clients."""
+    return [
+        f"after {state}: private{_of_head(judged, 0)} {percent(judged['private_accuracy'][0])} %, "
+        f"shared{_of_head(judged, -1)} {percent(judged['shared_accuracy'][-1])} %"
+        for state, judged in (summary.get("after") or {}).items()
+    ]
+
+
+def _of_head(judged: Summary, head: int) -> str:
+    heads = len(judged["shared_accuracy"])
+    return f" ({head_name(head % heads)})" if heads > 1 else ""
+
+
+def hop_table(summary: Summary) -> Table:
+    """Accuracy by head on the private distributions of clients so many hops away, a mean over pairs of clients."""
+    table = Table(title="Test accuracy in % on private data of clients so many hops away", min_width=40)
+    table.add_column("hops", no_wrap=True)
+    _add_head_columns(table, len(summary["shared_accuracy"]))
+    for away, by_head in (summary.get("by_hop") or {}).items():
+        table.add_row("0 (own)" if away == "0" else away, *map(percent, by_head))
+    return table
+
+
+def taught_table(summary: Summary) -> Table:
+    """For each auxiliary head: how many samples its own client and its peers taught it, and how often rightly."""
+    table = Table(title="Who taught each auxiliary head, in % of public samples")
+    table.add_column("head", no_wrap=True)
+    for name in ("own\nheads", OF_THESE_RIGHT, "\npeers", OF_THESE_RIGHT, "all\nright"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("peer chosen most\n(in % of samples)", no_wrap=True)
+    taught = summary.get("taught")
+    if taught is None:
+        return table
+    for head in range(len(taught["chosen"][0])):
+        chosen, right = ([by_head[head] for by_head in taught[key]] for key in ("chosen", "right"))  # pupils x teachers
+        total, all_right = sum(map(sum, chosen)), sum(map(sum, right))
+        own, own_right = _diagonal(chosen), _diagonal(right)
+        by_peer = [sum(column) - column[teacher] for teacher, column in enumerate(zip(*chosen, strict=True))]
+        table.add_row(
+            head_name(head + 1),
+            share_text(own, total),
+            share_text(own_right, own),
+            share_text(total - own, total),
+            share_text(all_right - own_right, total - own),
+            share_text(all_right, total),
+            _chosen_most(summary, by_peer, total),
+        )
+    return table
+
+
+def _diagonal(square: Sequence[Sequence[int]]) -> int:
+    return sum(row[number] for number, row in enumerate(square))
+
+
+def share_text(part: float, whole: float) -> str:
+    """In percent; nothing where there is no whole."""
+    return percent(part / whole) if whole else ""
+
+
+def _chosen_most(summary: Summary, by_teacher: Sequence[int], total: int) -> str:
+    """`client-3 (41.0)`: the teacher that was chosen most and its share; nothing where nobody was."""
+    most = by_teacher.index(max(by_teacher))
+    return f"{summary['clients'][most]['name']} ({share_text(by_teacher[most], total)})" if by_teacher[most] else ""
+
+
+def taught_by_class_table(summary: Summary) -> Table:
+    """Whether those teach who know: a row per class or, where classes are many, a row per teacher."""
+    few = len(summary["classes"]) <= MOST_CLASSES
+    return _taught_by_class(summary) if few else _taught_by_teacher(summary)
+
+
+def _taught_by_class(summary: Summary) -> Table:
+    table = Table(title="Who taught each class, in % of its public samples (all pupils and heads)")
+    table.add_column("class", overflow="fold")
+    table.add_column("primary\nclients", overflow="fold")
+    for name in ("by\nthem", OF_THESE_RIGHT, "by\nothers", OF_THESE_RIGHT):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("taught most by\n(in %)", no_wrap=True)
+    table.add_column(OF_THESE_RIGHT, justify="right", no_wrap=True)
+    taught = summary.get("taught")
+    if taught is None:
+        return table
+    numbers = [str(client) for client in range(len(summary["clients"]))]
+    for label, name in enumerate(summary["classes"]):
+        chosen, right = ([by_class[label] for by_class in taught[f"{key}_by_class"]] for key in ("chosen", "right"))
+        owners = [i for i, client in enumerate(summary["clients"]) if label in client["primary_labels"]]
+        most = chosen.index(max(chosen))
+        table.add_row(
+            escape(name),
+            labels_text(owners, numbers),
+            *_own_and_other(chosen, right, owners, sum(chosen)),
+            _chosen_most(summary, chosen, sum(chosen)),
+            share_text(right[most], chosen[most]),
+        )
+    return table
+
+
+def _taught_by_teacher(summary: Summary) -> Table:
+    table = Table(title="What each client taught, in % of public samples (all pupils and heads)")
+    table.add_column("teacher", no_wrap=True)
+    for name in ("\nall", OF_THESE_RIGHT, "primary\nlabels", OF_THESE_RIGHT, "other\nlabels", OF_THESE_RIGHT):
+        table.add_column(name, justify="right", no_wrap=True)
+    taught = summary.get("taught")
+    if taught is None:
+        return table
+    total = sum(map(sum, taught["chosen_by_class"]))
+    for number, client in enumerate(summary["clients"]):
+        chosen, right = taught["chosen_by_class"][number], taught["right_by_class"][number]
+        table.add_row(
+            client["name"],
+            share_text(sum(chosen), total),
+            share_text(sum(right), sum(chosen)),
+            *_own_and_other(chosen, right, client["primary_labels"], total),
+        )
+    return table
+
+
+def _own_and_other(chosen: Sequence[int], right: Sequence[int], own: Sequence[int], total: int) -> list[str]:
+    """The share chosen at the entries `own` and how much of it was right; the same for all other entries."""
+    own_chosen, own_right = (sum(counts[entry] for entry in own) for counts in (chosen, right))
+    other_chosen, other_right = sum(chosen) - own_chosen, sum(right) - own_right
+    return [
+        share_text(own_chosen, total),
+        share_text(own_right, own_chosen),
+        share_text(other_chosen, total),
+        share_text(other_right, other_chosen),
+    ]
+
+
 def compare_table(runs: Mapping[str, Sequence[Summary]]) -> Table:
     """Runs side by side, each with one summary or one per seed: accuracies by head, bytes and seconds."""
     heads = max(len(summaries[0]["shared_accuracy"]) for summaries in runs.values())
@@ -87,24 +252,33 @@ def compare_table(runs: Mapping[str, Sequence[Summary]]) -> Table:
     table = Table(
         title="Test accuracy in %, mean over clients" + (" ± standard deviation over seeds" if several else "")
     )
-    table.add_column("run", overflow="fold")
-    for name in ("clients", "private\nmain", *(f"shared\n{head_name(head)}" for head in range(heads))):
-        table.add_column(name, justify="right", no_wrap=True)
-    for name in ("received\n(weights)", "seconds"):
+    table.add_column("run", overflow="fold", min_width=6)
+    table.add_column("clients", justify="right", no_wrap=True)
+    for name in ("private\nmain", *(f"shared\n{head_name(head)}" for head in range(heads))):
+        # On a narrow screen the spread goes to a second line.
+        table.add_column(name, justify="right", min_width=len(name.split("\n")[0]))
+    for name in ("received\nper client", "seconds"):
         table.add_column(name, justify="right", no_wrap=True)
     for name, summaries in runs.items():
-        columns = zip(*(summary["shared_accuracy"] for summary in summaries), strict=True)
-        shared = [mean_and_spread(column) for column in columns]
         table.add_row(
             escape(name),
             str(len(summaries[0]["clients"])),
-            mean_and_spread([summary["private_accuracy"][0] for summary in summaries]),
-            *shared,
-            *[""] * (heads - len(shared)),
+            *_accuracy_cells(summaries, heads),
             bytes_text(mean(mean(summary["bytes_received"]) for summary in summaries)),
             f"{mean(summary['seconds'] for summary in summaries):.1f}",
         )
+        for state in summaries[0].get("after") or ():
+            judged = [summary["after"][state] for summary in summaries if state in (summary.get("after") or ())]
+            table.add_row(f"{escape(name)} (after {state})", "", *_accuracy_cells(judged, heads), "", "")
     return table
+
+
+def _accuracy_cells(summaries: Sequence[Summary], heads: int) -> list[str]:
+    """Private accuracy of the main head, shared accuracy of each head, and nothing for heads that others have."""
+    columns = zip(*(summary["shared_accuracy"] for summary in summaries), strict=True)
+    shared = [mean_and_spread(column) for column in columns]
+    private = mean_and_spread([summary["private_accuracy"][0] for summary in summaries])
+    return [private, *shared, *[""] * (heads - len(shared))]
 
 
 def mean_and_spread(values: Sequence[float]) -> str:
@@ -143,10 +317,10 @@ def split_table(
     label_counts: Sequence[Sequence[int]], primary_labels: Sequence[Sequence[int]], class_names: Sequence[str]
 ) -> Table:
     """Who owns what: private samples by label where they fit on a screen, otherwise their shape."""
-    table = Table(title="Private samples" + (" by label (* primary)" if len(class_names) <= 20 else ""))
+    table = Table(title="Private samples" + (" by label (* primary)" if len(class_names) <= MOST_CLASSES else ""))
     table.add_column("client")
     table.add_column("samples", justify="right")
-    if len(class_names) <= 20:
+    if len(class_names) <= MOST_CLASSES:
         for name in class_names:
             table.add_column(escape(name), justify="right")
     else:
@@ -154,7 +328,7 @@ def split_table(
         table.add_column("primary", justify="right")
         table.add_column("samples of\nprimary labels", justify="right")
     for client, (counts, primary) in enumerate(zip(label_counts, primary_labels, strict=True)):
-        if len(class_names) <= 20:
+        if len(class_names) <= MOST_CLASSES:
             cells = [f"{count}{'*' if label in primary else ''}" for label, count in enumerate(counts)]
         else:
             own = sum(counts[label] for label in primary)

@@ -1,0 +1,122 @@
+"""What an exchange costs and what it is worth: predictions against weights on digits, and bytes at CIFAR-100's size.
+
+    python benchmarks/communication.py [--seeds 3] [--jobs N] [--write docs/results.md]
+
+The second table is counted from encoded messages of that size; nothing is trained for it.
+"""
+
+from statistics import mean
+from typing import Any
+
+import numpy as np
+import torch
+
+from many import arguments, hardware, publish, received, rows, run_all, spread
+from manyheads import Experiment
+from manyheads.algorithms.mhd import MHD
+from manyheads.data.arrays import content_hashes
+from manyheads.data.batches import Rows, Samples
+from manyheads.demo import demo_experiment
+from manyheads.experiment import ModelConfig
+from manyheads.models.client_model import make_model
+from manyheads.outputs import Outputs
+from manyheads.predictions import Catalogue
+from manyheads.seeds import EVERYONE
+from manyheads.snapshot import Replica
+
+TABLES: dict[str, dict[str, Any]] = {
+    "all 10, float32, embedding": {"top_k": 10, "precision": "float32"},
+    "top 3, float16, embedding": {"top_k": 3},
+    "all 10, float16": {"top_k": 10, "nu_emb": 0.0},
+    "top 3, float16": {"top_k": 3, "nu_emb": 0.0},
+    "top 3, float16, renormalised": {"top_k": 3, "nu_emb": 0.0, "rest": "renormalise"},
+    "top 3, 8 bits": {"top_k": 3, "nu_emb": 0.0, "precision": "uint8"},
+    "top 1, float16": {"top_k": 1, "nu_emb": 0.0},
+    "top 1, float16, renormalised": {"top_k": 1, "nu_emb": 0.0, "rest": "renormalise"},
+}
+
+
+def experiments() -> dict[str, Experiment]:
+    demo = demo_experiment()
+    made = {"weights": demo, "weights, nu_emb = 0": demo.with_values(algorithm={"nu_emb": 0.0})}
+    return made | {
+        name: demo.with_values(algorithm={"exchange": "predictions", **knobs}) for name, knobs in TABLES.items()
+    }
+
+
+CLASSES, PUBLIC, HEADS, WIDTH, EXCHANGES = 100, 5_000, 5, 512, 40
+MESSAGES: dict[str, dict[str, Any]] = {
+    "predictions: top 3, float16": {"top_k": 3, "nu_emb": 0.0},
+    "predictions: top 3, 8 bits": {"top_k": 3, "nu_emb": 0.0, "precision": "uint8"},
+    "predictions: top 8, float16": {"top_k": 8, "nu_emb": 0.0},
+    "predictions: top 8, float16, embedding": {"top_k": 8},
+}
+
+
+class Anybody:
+    """Stands for a model: says something random about every row. The size of a message does not depend on it."""
+
+    client, step, values = 0, 0, torch.zeros(0)
+
+    def outputs(self, rows: Rows) -> Outputs:
+        logits_BHC = torch.randn(len(rows.samples), HEADS, CLASSES)
+        return Outputs(logits_BHC.softmax(-1), torch.randn(len(rows.samples), WIDTH))
+
+
+def counted() -> list[list[str]]:
+    """Bytes that a client receives at an exchange, from messages as they are sent."""
+    config = ModelConfig(backbone="resnet18", width=64)
+    model = make_model(config, channels=3, heads=1, classes=CLASSES)
+    sizes = {"FedAvg: one ResNet-18": Replica(model).encoded_size}
+    images = np.random.default_rng(0).integers(0, 256, (PUBLIC, 32, 32, 3), dtype=np.uint8)
+    public = Samples(
+        torch.from_numpy(images),
+        np.arange(PUBLIC),
+        seed=0,
+        purpose="public",
+        client=EVERYONE,
+        augment="none",
+        views_of=EVERYONE,
+        views=1,
+    )
+    for name, knobs in MESSAGES.items():
+        sent = MHD(exchange="predictions", **knobs).sent(HEADS, CLASSES)
+        assert sent is not None
+        width = WIDTH if sent.embedding else 0
+        catalogue = Catalogue("0" * 64, sent.form, sent.rest, (width,), public, content_hashes(images), whole=True)
+        sizes[name] = len(catalogue.table(Anybody(), catalogue.declare()))  # type: ignore[arg-type]
+    model_size = sizes["FedAvg: one ResNet-18"]
+    return [
+        [name, f"{size / 1e6:.3f} MB", f"{EXCHANGES * size / 1e6:.1f} MB", f"{model_size / size:.0f}"]
+        for name, size in sizes.items()
+    ]
+
+
+def main() -> None:
+    options = arguments(__doc__)
+    found = run_all(experiments(), options)
+    reference = mean(summary["shared_accuracy"][-1] for summary in found["weights"])
+    lines = []
+    for name, summaries in found.items():
+        last = [summary["shared_accuracy"][-1] for summary in summaries]
+        private = [summary["private_accuracy"][0] for summary in summaries]
+        difference = f"{100 * (mean(last) - reference):+.1f}"
+        lines.append([name, spread(private), spread(last), difference, received(summaries)])
+    seeds = f"seeds {options.first} to {options.first + options.seeds - 1}"
+    header = ["what is exchanged", "private, main", "shared, last head", "against weights", "received per client"]
+    sizes = rows(
+        ["received at an exchange", "bytes", f"in {EXCHANGES} exchanges", "times fewer than FedAvg"], counted()
+    )
+    text = f"""`python benchmarks/communication.py --seeds {options.seeds}`, {seeds}; {hardware()}.
+
+{rows(header, lines)}
+
+At the size of CIFAR-100 (5,000 public samples, one view, four auxiliary heads, ResNet-18 of width 64), counted from
+encoded messages:
+
+{sizes}"""
+    publish("communication", text, options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Many runs at a time, and the page that their tables go to: shared by the benchmarks that fill docs/results.md."""
+
+import argparse
+import os
+import platform
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import torch
+
+from manyheads import Experiment, train
+
+Summaries = dict[str, list[dict[str, Any]]]
+
+
+def arguments(description: str | None, seeds: int = 3) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=seeds)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="runs at a time")
+    parser.add_argument("--write", type=Path, help="a page whose section of this name is replaced: docs/results.md")
+    return parser.parse_args()
+
+
+def run_all(experiments: Mapping[str, Experiment], options: argparse.Namespace) -> Summaries:
+    """Every experiment with every seed, one thread each; the summaries by name, in the order of seeds."""
+    seeds = range(options.first, options.first + options.seeds)
+    jobs = [(name, experiment.with_values(seed=seed)) for name, experiment in experiments.items() for seed in seeds]
+    found: Summaries = {name: [] for name in experiments}
+    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
+        for (name, _), summary in zip(jobs, pool.map(_run, [e for _, e in jobs]), strict=True):
+            found[name].append(summary)
+            print(f"{name}, seed {summary['seed']}: {summary['seconds']:.0f} s", flush=True)
+    return found
+
+
+def _run(experiment: Experiment) -> dict[str, Any]:
+    return train(experiment).summary
+
+
+def spread(values: Sequence[float]) -> str:
+    """`85.1 ± 4.6`: percent, mean and standard deviation over seeds."""
+    return f"{100 * mean(values):.1f}" + (f" ± {100 * stdev(values):.1f}" if len(values) > 1 else "")
+
+
+def received(summaries: Sequence[Mapping[str, Any]]) -> str:
+    """Bytes per client, mean over clients and seeds."""
+    count = mean(mean(summary["bytes_received"]) for summary in summaries)
+    return "0" if count == 0 else f"{count / 1e6:.2f} MB"
+
+
+def hardware() -> str:
+    """Where a table was made."""
+    model = platform.machine()
+    if Path("/proc/cpuinfo").exists():
+        names = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+        model = names[0].strip() if names else model
+    return f"{model}, one thread a run, torch {torch.__version__}, float32"
+
+
+def rows(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    made = [header, ["---"] * len(header), *lines]
+    return "\n".join("| " + " | ".join(line) + " |" for line in made)
+
+
+def publish(name: str, text: str, options: argparse.Namespace) -> None:
+    """Print a section, and put it between its marks on the page."""
+    print(f"\n{text}")
+    if options.write is None:
+        return
+    page = options.write.read_text()
+    marks = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    pattern = re.compile(f"{re.escape(marks[0])}.*?{re.escape(marks[1])}", re.DOTALL)
+    if not pattern.search(page):
+        raise SystemExit(f"{options.write}: has no marks {marks[0]} ... {marks[1]}")
+    options.write.write_text(pattern.sub(lambda _: f"{marks[0]}\n{text}\n{marks[1]}", page))

@@ -1,0 +1,55 @@
+"""Averaging of weights: FedAvg (McMahan et al. 2017) on a complete graph, gossip averaging on any other."""
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+import torch
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from manyheads.algorithms.base import Neighbours
+from manyheads.algorithms.separate import Separate
+from manyheads.client import Client
+from manyheads.experiment import CHECKED, Positive
+from manyheads.snapshot import Snapshot, WeightsSnapshot
+
+Weighting = Literal["samples", "uniform"]
+
+
+@dataclass(frozen=True, config=CHECKED)
+class Averaging(Separate):
+    """Private training; every `average_every` steps, and at the end, each client becomes the mean of what it hears.
+
+    All start from the same weights. Parameters and BatchNorm statistics are averaged; momentum stays where it is.
+    """
+
+    needs_neighbours: ClassVar[bool] = True
+    averages_weights: ClassVar[bool] = True
+
+    average_every: Positive = 100
+    weighting: Weighting = "samples"
+
+    def exchange_steps(self, steps: int) -> Sequence[int]:
+        return (*range(self.average_every, steps, self.average_every), steps)
+
+    def collect(self, client: Client, neighbours: Neighbours, step: int) -> list[Snapshot]:
+        """All neighbours, and itself as it was before anybody averaged."""
+        return [client.snapshot(step), *(neighbours[j] for j in neighbours)]
+
+    def apply(self, client: Client, received: list[Snapshot], step: int) -> None:
+        mean = mean_values([s for s in received if isinstance(s, WeightsSnapshot)], self.weighting)
+        client.state.values.copy_(mean)
+        # Where a client hears everybody, one mean is what it needs: a server, or an all-reduce, would bring it that.
+        heard = [snapshot.nbytes for snapshot in received[1:]]
+        client.bytes_received += max(heard) if len(received) == client.clients else sum(heard)
+
+
+@torch.no_grad()
+def mean_values(snapshots: Sequence[WeightsSnapshot], weighting: Weighting = "samples") -> Tensor:
+    """The mean of flat states, summed in the order of clients: those who hear the same get the same bits."""
+    ordered = sorted(snapshots, key=lambda snapshot: snapshot.client)
+    shares = [float(snapshot.samples) if weighting == "samples" else 1.0 for snapshot in ordered]
+    mean = torch.zeros_like(ordered[0].values)
+    for snapshot, share in zip(ordered, shares, strict=True):
+        mean.add_(snapshot.values, alpha=share / sum(shares))
+    return mean

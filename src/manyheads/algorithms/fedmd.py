@@ -1,0 +1,170 @@
+"""FedMD (Li and Wang 2019): rounds of communicate, aggregate, digest and revisit."""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from manyheads.algorithms.base import Algorithm, Neighbours, Sent
+from manyheads.client import Batch, Client, Plan
+from manyheads.data.arrays import Indices
+from manyheads.data.batches import Rows, stream
+from manyheads.errors import ConfigurationError
+from manyheads.experiment import CHECKED, Count, NonNegative, Positive
+from manyheads.predictions import Form
+from manyheads.seeds import generator
+from manyheads.snapshot import Snapshot
+
+
+@dataclass(frozen=True, config=CHECKED)
+class FedMD(Algorithm):
+    """Each round: everybody's class scores on a drawn part of the public set, their mean, `digest_steps` towards that
+    mean (L1), then `revisit_steps` on private data.
+
+    On a complete graph the mean is over all clients, as a server would make it; on any other graph it is over a client
+    and its neighbours. Before the first round, a client may train on the public set where that is labelled, and on its
+    private data.
+    """
+
+    reads_public: ClassVar[bool] = True
+    needs_neighbours: ClassVar[bool] = True
+
+    first_public_steps: Count = 0  # with the labels of the public set
+    first_private_steps: Count = 0
+    digest_steps: Positive = 50
+    revisit_steps: Positive = 50
+    alignment_samples: Positive = 5_000  # of the public set, drawn anew each round; all where there are fewer
+    nu_digest: NonNegative = 0.3
+
+    @property
+    def _first(self) -> int:
+        return self.first_public_steps + self.first_private_steps
+
+    @property
+    def _round(self) -> int:
+        return self.digest_steps + self.revisit_steps
+
+    def sent(self, heads: int, classes: int) -> Sent:
+        form = Form(classes=classes, heads=1, top_k=classes, precision="float32", confidence=False)
+        return Sent(form, embedding=False)
+
+    def check(self, steps: int, classes: int) -> None:
+        rounds, left = divmod(steps - self._first, self._round)
+        if rounds < 1 or left:
+            fits = self._first + max(1, rounds) * self._round
+            raise ConfigurationError(
+                f"training.steps = {steps}: not {self._first} first steps and whole rounds of digest_steps + "
+                f"revisit_steps = {self._round}; take {fits}" + (f" or {fits + self._round}" if rounds >= 1 else "")
+            )
+
+    def exchange_steps(self, steps: int) -> Sequence[int]:
+        return range(self._first, steps, self._round)
+
+    def judged_after(self, steps: int) -> Mapping[int, str]:
+        starts = self.exchange_steps(steps)
+        digested = {start + self.digest_steps: "digest" for start in starts}
+        return digested | {start + self._round: "revisit" for start in starts}
+
+    def show(self, client: Client, step: int) -> Snapshot:
+        """Communicate: scores of the main head on this round's part of the public set."""
+        assert client.catalogue is not None
+        number = self._round_of(step)
+        rows = [(self._aligned(client, number), self._view(client, number))]
+        return client.catalogue.accept(client.catalogue.table(client.snapshot(step), rows))
+
+    def collect(self, client: Client, neighbours: Neighbours, step: int) -> list[Snapshot]:
+        return [self.show(client, step), *(neighbours[j] for j in neighbours)]
+
+    def apply(self, client: Client, received: list[Snapshot], step: int) -> None:
+        """Aggregate: the mean of all scores, summed in the order of clients."""
+        assert client.public is not None
+        number = self._round_of(step)
+        rows = client.public.named(self._aligned(client, number), self._view(client, number), client.state.values.dtype)
+        ordered = sorted(received, key=lambda snapshot: snapshot.client)
+        client.memory["consensus"] = sum_of_scores(ordered, rows) / len(ordered)
+        # A server would send everybody the one mean.
+        heard = [snapshot.nbytes for snapshot in received[1:]]
+        client.bytes_received += max(heard) if len(received) == client.clients else sum(heard)
+
+    def plan(self, client: Client, start: int, stop: int) -> Plan:
+        """Which phase each step belongs to, and the public rows of the steps that read any."""
+        size, steps = client.training.public_batch_size, range(start, stop)
+        public, aligned = np.zeros((2, len(steps), size), dtype=np.int64)
+        phase, view = np.zeros((2, len(steps)), dtype=np.int64)
+        for at, step in enumerate(steps):
+            number, into = divmod(step - self._first, self._round)
+            if step < self.first_public_steps:
+                phase[at] = LABELLED
+                public[at] = self._batch(client, "labelled public", len(self._public(client)), 0, step)
+            elif number >= 0 and into < self.digest_steps:
+                phase[at], view[at] = DIGEST, self._view(client, number)
+                subset = self._aligned(client, number)
+                aligned[at] = self._batch(client, "digest", len(subset), number, into)
+                public[at] = subset[aligned[at]]
+        return {"phase": phase, "public": public, "view": view, "aligned": aligned}
+
+    def losses(self, client: Client, batch: Batch, step: int) -> dict[str, Tensor]:
+        """Digest: L1 to the consensus. Revisit: the private task. First training: cross-entropy on either."""
+        nothing = client.state.values.new_zeros(())
+        if batch.plan["phase"] == DIGEST:
+            logits_BHC, _ = client.model(batch.public.images)
+            consensus_BC = client.memory["consensus"][batch.plan["aligned"].tolist()]
+            distance = (scores(logits_BHC[:, 0]) - consensus_BC).abs().sum(-1).mean()
+            return {"cross_entropy": nothing, "digest": self.nu_digest * distance}
+        labelled = batch.plan["phase"] == LABELLED
+        images, labels = (
+            (batch.public.images, batch.public_labels()) if labelled else (batch.private.images, batch.labels)
+        )
+        logits_BHC, _ = client.model(images)
+        return {"cross_entropy": cross_entropy(logits_BHC[:, 0], labels), "digest": nothing}
+
+    def _round_of(self, step: int) -> int:
+        return (step - self._first) // self._round
+
+    def _public(self, client: Client) -> Indices:
+        assert client.public is not None
+        return client.public.indices
+
+    def _aligned(self, client: Client, number: int) -> Indices:
+        """The part of the public set of a round: the same for everybody, without samples of equal pixels."""
+        assert client.catalogue is not None
+        order = generator(client.seed, "alignment", step=number).permutation(client.catalogue.distinct)
+        return np.sort(order[: self.alignment_samples])
+
+    def _view(self, client: Client, number: int) -> int:
+        assert client.catalogue is not None
+        return number % client.catalogue.views
+
+    def _batch(self, client: Client, purpose: str, size: int, number: int, into: int) -> NDArray[np.int64]:
+        """Positions of the batch number `into` of a stream through `size` samples that is drawn anew for each round."""
+        wanted = client.training.public_batch_size
+        parts = [
+            generator(client.seed, f"{purpose} {number}", client.index, epoch).permutation(size)[part]
+            for epoch, part in stream(size, into * wanted, (into + 1) * wanted)
+        ]
+        return np.concatenate(parts)
+
+
+PRIVATE, DIGEST, LABELLED = 0, 1, 2  # what a step trains on
+
+
+def scores(logits: Tensor) -> Tensor:
+    """Class scores: logits without their mean, because a shift of all of them says nothing."""
+    return logits - logits.mean(-1, keepdim=True)
+
+
+@torch.no_grad()
+def sum_of_scores(snapshots: Sequence[Snapshot], rows: Rows) -> Tensor:
+    """The scores of the main head follow from its probabilities, up to the shift that is taken off."""
+    total: Tensor | None = None
+    for snapshot in snapshots:
+        p_BC = snapshot.outputs(rows).probabilities_BHC[:, 0]
+        said = scores(p_BC.clamp_min(torch.finfo(p_BC.dtype).tiny).log())
+        total = said if total is None else total + said
+    assert total is not None
+    return total

@@ -1,0 +1,76 @@
+"""How much a sample is like what its owner trained on: a density model of private embeddings.
+
+The paper suggests such a model as a better confidence than the largest probability. It is fitted and asked by the
+owner; what another client sees of it is one number per public row, never the model and never a private sample.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+SHRINKAGE = 0.1  # towards equal variances: there are few private samples for a full covariance
+
+
+@dataclass(frozen=True, eq=False)
+class Density:
+    """A Gaussian around the embeddings of each private label, with one covariance for all (L labels)."""
+
+    means_LE: Tensor
+    whitening_EE: Tensor
+    reference_R: Tensor  # sorted distances of the private samples themselves
+
+    @classmethod
+    @torch.no_grad()
+    def fit(cls, embedding_RE: Tensor, labels_R: Tensor) -> "Density":
+        """From the embeddings of R private samples. Only their direction counts, as in embedding distillation."""
+        unit_RE = normalize(embedding_RE, dim=-1)
+        labels, member_R = torch.unique(labels_R, return_inverse=True)
+        counts_L = torch.bincount(member_R, minlength=len(labels)).to(unit_RE.dtype)
+        sums_LE = unit_RE.new_zeros(len(labels), unit_RE.shape[1]).index_add_(0, member_R, unit_RE)
+        means_LE = sums_LE / counts_L[:, None]
+        apart_RE = unit_RE - means_LE[member_R]
+        covariance_EE = apart_RE.T @ apart_RE / len(unit_RE)
+        width = len(covariance_EE)
+        even = covariance_EE.trace() / width + 1e-8
+        eye_EE = torch.eye(width, dtype=unit_RE.dtype, device=unit_RE.device)
+        covariance_EE = (1.0 - SHRINKAGE) * covariance_EE + SHRINKAGE * even * eye_EE
+        lower_EE = torch.linalg.cholesky(covariance_EE)
+        whitening_EE = torch.linalg.solve_triangular(lower_EE, eye_EE, upper=False).T.contiguous()
+        fitted = cls(means_LE, whitening_EE, unit_RE.new_zeros(0))
+        return dataclasses.replace(fitted, reference_R=fitted.distance(embedding_RE).sort().values)
+
+    def distance(self, embedding_BE: Tensor) -> Tensor:
+        """The Mahalanobis distance to the nearest label's centre."""
+        whitened_BE = normalize(embedding_BE, dim=-1) @ self.whitening_EE
+        return torch.cdist(whitened_BE, self.means_LE @ self.whitening_EE).amin(-1)
+
+    def typicality(self, embedding_BE: Tensor) -> Tensor:
+        """From 1, as near as the owner's own samples are, to 0, far from all of them: the same scale for everybody."""
+        middle, far = self.reference_R[len(self.reference_R) // 2], self.reference_R[-1]
+        beyond_B = (self.distance(embedding_BE) - middle) / (far - middle).clamp_min(1e-6)
+        return torch.exp(-beyond_B.clamp_min(0.0).square())
+
+    def confidence(self, p_BHC: Tensor, embedding_BE: Tensor) -> Tensor:
+        """B x H: the largest probability, of which the main head keeps as much as the sample is typical.
+
+        The main head saw private samples only. The auxiliary heads were taught on the public set itself.
+        """
+        confidence_BH = p_BHC.amax(-1)
+        confidence_BH[:, 0] *= self.typicality(embedding_BE)
+        return confidence_BH
+
+    def tensors(self) -> dict[str, Tensor]:
+        """To be saved with the client, or with its checkpoint."""
+        return {f"density {field.name}": getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "Density | None":
+        """The reverse of `tensors`; None where there is none among them."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        if f"density {names[0]}" not in tensors:
+            return None
+        return cls(*(tensors[f"density {name}"] for name in names))

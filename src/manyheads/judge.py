@@ -1,0 +1,62 @@
+"""A finished run, judged again: with what was measured at its end, and with a probe of its embeddings."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from manyheads.ensemble import Ensemble, assemble
+from manyheads.errors import RunError
+from manyheads.evaluate import Part, evaluate, hop_means, mean_by_head, probe
+from manyheads.runs import (
+    START_AGAIN,
+    read_client_values,
+    read_experiment,
+    read_summary,
+    restore_client,
+)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What `manyheads evaluate` shows and writes."""
+
+    summary: dict[str, Any]
+    measured: dict[str, Any]
+
+
+def judge(folder: Path, *, device: str = "cpu", with_probe: bool = False) -> Judgement:
+    """Load the clients of a finished run and measure them."""
+    summary = read_summary(folder)
+    if not (folder / "checkpoints" / "manifest.json").exists():
+        raise RunError(
+            f"{folder}: holds no weights (checkpoints/ is gone), so there is no embedding and no head to judge; "
+            "run the experiment again"
+        )
+    ensemble = assemble(read_experiment(folder), device)
+    for client in ensemble.clients:
+        tensors, manifest = read_client_values(folder, client.index)
+        if manifest.data != ensemble.dataset.fingerprint():
+            raise RunError(f"{folder}: the data have changed since this run; {START_AGAIN}")
+        restore_client(client, tensors, folder)
+    measured: dict[str, Any] = {}
+    for part in ensemble.parts:
+        found = evaluate(ensemble.clients, part)
+        measured[part.name] = {
+            "private_accuracy": mean_by_head(found.private_accuracy),
+            "shared_accuracy": mean_by_head(found.shared_accuracy),
+            "by_hop": hop_means(found.accuracy_on, ensemble.hops(summary["steps"])),
+            "accuracy_on": found.accuracy_on,
+        }
+    measured["probe"] = probe_all(ensemble) if with_probe else None
+    return Judgement(summary | {"probe": measured["probe"] or summary["probe"]}, measured)
+
+
+def probe_all(e: Ensemble) -> list[float]:
+    """For each client: the shared accuracy that its embedding would allow."""
+    one = e.clients[0]
+    private = torch.from_numpy(np.concatenate(e.split.private)).to(one.labels.device)
+    known = Part("private", one.private.images[private], one.labels[private])
+    return [probe(client.model, known, e.parts[-1]) for client in e.clients]

@@ -1,0 +1,375 @@
+"""What travels: a table of what a model says about named rows of the public set, and its encoding in bytes.
+
+A row is (public sample, view). The sample is named by a hash of its pixels, the view by its number, so both sides speak
+of the same pixels. For each row and head the table holds the `top_k` largest probabilities and their classes; beside
+them, where it is asked for, the confidence that the owner measured and the direction of the embedding.
+
+One message:  magic | SHA-256 of all that follows | length of the header | header (JSON) | arrays
+Arrays:       names, views, classes (none where all are sent), probabilities, confidence, embedding; little-endian,
+              one after the other; their sizes follow from the header.
+Decoding trusts nothing: whatever is not exactly this is a SnapshotError.
+"""
+
+import hashlib
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field, ValidationError
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from manyheads.data.arrays import Indices
+from manyheads.data.batches import Rows, Samples
+from manyheads.errors import SnapshotError
+from manyheads.experiment import Count, Positive, Section
+from manyheads.outputs import Outputs
+from manyheads.snapshot import WeightsSnapshot
+
+MAGIC, DIGEST = b"MHPREDICT", 32
+CHUNK = 512  # rows asked at a time
+TOLERANCE = 1e-3  # by which rounding may lift a sum of probabilities above 1
+
+Precision = Literal["float32", "float16", "uint8"]
+Rest = Literal["spread", "renormalise"]
+DTYPES: dict[str, str] = {"float32": "<f4", "float16": "<f2", "uint8": "u1"}
+
+
+class Form(Section):
+    """What a table says about each row: agreed on by all clients."""
+
+    classes: Annotated[int, Field(ge=2, le=65_536)]
+    heads: Positive  # the first so many; the last one teaches nobody unless `same_level`
+    top_k: Positive
+    precision: Precision
+    confidence: bool  # whether the owner's own measure is sent
+
+    @property
+    def names_classes(self) -> bool:
+        """Where all probabilities are sent, in the order of the classes, none has to be named."""
+        return self.top_k < self.classes
+
+    def probabilities(self, p_BHC: Tensor) -> tuple[NDArray[Any] | None, NDArray[Any]]:
+        """The largest ones and their classes, rounded as they will be sent."""
+        named = None
+        p_BHT = p_BHC[:, : self.heads].float()
+        if self.names_classes:
+            p_BHT, class_BHT = p_BHT.topk(self.top_k, dim=-1)
+            named = class_BHT.cpu().numpy().astype(self._class_dtype)
+        if self.precision == "uint8":
+            p_BHT = (p_BHT * 255.0).floor()  # down, so that a row never sums to more than 1
+        return named, p_BHT.cpu().numpy().astype(DTYPES[self.precision])
+
+    def embedding(self, embedding_BE: Tensor) -> NDArray[Any]:
+        """Its direction, in 8 bits; beside float32 probabilities as it is."""
+        unit_BE = normalize(embedding_BE.float(), dim=-1)
+        if self.precision == "float32":
+            return unit_BE.cpu().numpy().astype("<f4")
+        largest_B1 = unit_BE.abs().amax(-1, keepdim=True).clamp_min(1e-12)
+        codes: NDArray[np.int8] = (unit_BE / largest_B1 * 127.0).round().cpu().numpy().astype("i1")
+        return codes
+
+    @property
+    def _class_dtype(self) -> str:
+        return "u1" if self.classes <= 256 else "<u2"
+
+    def layout(self, rows: int, embedding: int) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Name, type and shape of each array of a message, in their order."""
+        shape_NHT = (rows, self.heads, self.top_k)
+        arrays: dict[str, tuple[str, tuple[int, ...]]] = {"names": ("<u8", (rows,)), "views": ("<u2", (rows,))}
+        if self.names_classes:
+            arrays["classes"] = (self._class_dtype, shape_NHT)
+        arrays["probabilities"] = (DTYPES[self.precision], shape_NHT)
+        if self.confidence:
+            arrays["confidence"] = ("<f2", (rows, self.heads))
+        if embedding:
+            arrays["embedding"] = ("<f4" if self.precision == "float32" else "i1", (rows, embedding))
+        return arrays
+
+
+class Header(Section):
+    version: Literal[1]
+    experiment: str
+    client: Count
+    step: Count
+    rows: Count
+    embedding: Count  # its width; 0: not sent
+    form: Form
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A decoded message."""
+
+    header: Header
+    arrays: dict[str, NDArray[Any]]
+
+    def encode(self) -> bytes:
+        header = self.header.model_dump_json().encode()
+        content = struct.pack("<I", len(header)) + header + b"".join(array.tobytes() for array in self.arrays.values())
+        return MAGIC + hashlib.sha256(content).digest() + content
+
+
+def decode(message: bytes) -> Table:
+    """The table that a message holds, or a SnapshotError that says what is wrong with it."""
+    start = len(MAGIC) + DIGEST
+    if len(message) < start + 4 or message[: len(MAGIC)] != MAGIC:
+        raise SnapshotError("not a message of predictions; is the sender another program?")
+    content = message[start:]
+    if hashlib.sha256(content).digest() != message[len(MAGIC) : start]:
+        raise SnapshotError("the message was damaged on its way (its checksum differs); have it sent again")
+    (size,) = struct.unpack_from("<I", content)
+    try:
+        header = Header.model_validate_json(content[4 : 4 + size])
+    except ValidationError:
+        raise SnapshotError("not a message of version 1; all clients need the same manyheads") from None
+    table = Table(header, _arrays(header, content[4 + size :]))
+    _check_numbers(table)
+    return table
+
+
+def _arrays(header: Header, content: bytes) -> dict[str, NDArray[Any]]:
+    form, who = header.form, f"client {header.client}, step {header.step}"
+    if form.top_k > form.classes:
+        raise SnapshotError(f"{who}: top_k = {form.top_k} of {form.classes} classes; at most {form.classes}")
+    layout = form.layout(header.rows, header.embedding)
+    sizes = {name: np.dtype(kind).itemsize * _product(shape) for name, (kind, shape) in layout.items()}
+    if sum(sizes.values()) != len(content):
+        raise SnapshotError(f"{who}: the message holds {len(content)} bytes of arrays instead of {sum(sizes.values())}")
+    arrays, offset = {}, 0
+    for name, (kind, shape) in layout.items():
+        count = _product(shape)
+        arrays[name] = np.frombuffer(content, kind, count, offset).reshape(shape)
+        offset += sizes[name]
+    return arrays
+
+
+def _check_numbers(table: Table) -> None:
+    """Everything that a table must be, whoever reads it."""
+    header, arrays = table.header, table.arrays
+    who = f"client {header.client}, step {header.step}"
+    p_NHT = arrays["probabilities"].astype(np.float32) / (255.0 if header.form.precision == "uint8" else 1.0)
+    for name, values in (("probability", p_NHT), *((n, arrays[n]) for n in ("confidence", "embedding") if n in arrays)):
+        if not np.isfinite(values).all():
+            raise SnapshotError(f"{who}: holds a {name} that is not a number; the sender's model has diverged")
+    if (p_NHT < 0.0).any() or (p_NHT.sum(-1) > 1.0 + TOLERANCE).any():
+        raise SnapshotError(f"{who}: holds probabilities below 0 or above 1 in sum; the sender must send a softmax")
+    if header.form.names_classes:
+        if (p_NHT[..., 1:] > p_NHT[..., :-1]).any():
+            raise SnapshotError(f"{who}: holds probabilities that are not sorted; the largest must come first")
+        named = np.sort(arrays["classes"], axis=-1)
+        if (named >= header.form.classes).any() or (named[..., 1:] == named[..., :-1]).any():
+            raise SnapshotError(f"{who}: names a class twice, or one that does not exist")
+    order = np.lexsort((arrays["views"], arrays["names"]))
+    same = [arrays[name][order][1:] == arrays[name][order][:-1] for name in ("names", "views")]
+    if (same[0] & same[1]).any():
+        raise SnapshotError(f"{who}: holds a row twice")
+
+
+def _product(shape: tuple[int, ...]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+@dataclass(frozen=True, eq=False)
+class Catalogue:
+    """What all clients of an experiment agree on: the names of public rows, and what is said about each."""
+
+    experiment: str
+    form: Form
+    rest: Rest  # where the mass that is not sent goes: evenly to the classes that are not named, or to the named ones
+    embedding_widths: tuple[int, ...]  # by client; 0: not sent
+    public: Samples
+    names_P: NDArray[np.uint64]  # of the public samples, in their order
+    whole: bool  # every table holds every row; otherwise only those that its receiver draws until the next exchange
+
+    @property
+    def views(self) -> int:
+        return self.public.views or 1
+
+    @cached_property
+    def twin_P(self) -> Indices:
+        """For each public sample the first one with the same pixels, mostly itself."""
+        return twins(self.names_P)
+
+    @cached_property
+    def distinct(self) -> Indices:
+        """The positions of the public samples, each set of equal pixels once."""
+        return np.unique(self.twin_P)
+
+    def declare(self) -> list[tuple[Indices, int]]:
+        """Every row there is, as (positions of public samples, view)."""
+        return [(self.distinct, view) for view in range(self.views)]
+
+    @cached_property
+    def _order(self) -> Indices:
+        return np.argsort(self.names_P, kind="stable")
+
+    def table(self, shown: WeightsSnapshot, rows: Sequence[tuple[Indices, int]]) -> bytes:
+        """What a client says about rows, as it sends it. Runs where the client's weights are."""
+        form, width = self.form, self.embedding_widths[shown.client]
+        parts: dict[str, list[NDArray[Any]]] = {name: [] for name in form.layout(0, width)}
+        for positions, view in rows:
+            for chunk in np.split(positions, range(CHUNK, len(positions), CHUNK)):
+                said = shown.outputs(self.public.named(chunk, view, shown.values.dtype))
+                classes, probabilities = form.probabilities(said.probabilities_BHC)
+                parts["names"].append(self.names_P[chunk])
+                parts["views"].append(np.full(len(chunk), view, dtype="<u2"))
+                parts["probabilities"].append(probabilities)
+                if classes is not None:
+                    parts["classes"].append(classes)
+                if form.confidence:
+                    assert said.confidence_BH is not None
+                    parts["confidence"].append(said.confidence_BH[:, : form.heads].cpu().numpy().astype("<f2"))
+                if width:
+                    assert said.embedding_BE is not None
+                    parts["embedding"].append(form.embedding(said.embedding_BE))
+        count = sum(map(len, parts["names"]))
+        header = Header(
+            version=1,
+            experiment=self.experiment,
+            client=shown.client,
+            step=shown.step,
+            rows=count,
+            embedding=width,
+            form=form,
+        )
+        return Table(header, {name: np.concatenate(arrays) for name, arrays in parts.items()}).encode()
+
+    def accept(self, message: bytes) -> "PredictionsSnapshot":
+        """A message that fits this experiment, ready to be asked; anything else is refused."""
+        table = decode(message)
+        header = table.header
+        who = f"client {header.client}, step {header.step}"
+        if header.experiment != self.experiment:
+            raise SnapshotError(f"{who}: made for another experiment; all clients need the same experiment file")
+        if header.client >= len(self.embedding_widths):
+            raise SnapshotError(f"{who}: there are only {len(self.embedding_widths)} clients")
+        if header.form != self.form or header.embedding != self.embedding_widths[header.client]:
+            raise SnapshotError(f"{who}: says {_shown(header)}, which is not what this experiment exchanges")
+        order = self._order
+        place = np.searchsorted(self.names_P, table.arrays["names"], sorter=order)
+        position = order[np.minimum(place, len(order) - 1)]
+        unknown = np.flatnonzero(self.names_P[position] != table.arrays["names"])
+        if len(unknown):
+            name = int(table.arrays["names"][unknown[0]])
+            raise SnapshotError(
+                f"{who}: speaks of sample {name:016x}, which is not in the public set; all clients need the same one"
+            )
+        if (table.arrays["views"] >= self.views).any():
+            raise SnapshotError(
+                f"{who}: speaks of view {table.arrays['views'].max()}; data.public_views = {self.views}"
+            )
+        row_PV = np.full((len(self.names_P), self.views), -1, dtype=np.int64)
+        row_PV[position, table.arrays["views"]] = np.arange(header.rows)
+        return PredictionsSnapshot(self, message, table, row_PV[self.twin_P])
+
+
+def twins(names_P: NDArray[np.uint64]) -> Indices:
+    """For each name the position of its first occurrence."""
+    _, first, inverse = np.unique(names_P, return_index=True, return_inverse=True)
+    return np.asarray(first[inverse], dtype=np.int64)
+
+
+def _shown(header: Header) -> str:
+    form = header.form
+    return (
+        f"the {form.top_k} largest of {form.classes} classes of {form.heads} heads in {form.precision}, "
+        f"{'with' if form.confidence else 'without'} confidence, an embedding of {header.embedding}"
+    )
+
+
+class PredictionsSnapshot:
+    """A table of predictions, in the hands of its receiver."""
+
+    def __init__(self, catalogue: Catalogue, message: bytes, table: Table, row_PV: NDArray[np.int64]) -> None:
+        self.client, self.step = table.header.client, table.header.step
+        self._catalogue, self._message = catalogue, message
+        device = catalogue.public.images.device
+        kinds: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {"classes": lambda a: a.astype(np.int32)}
+        self._arrays = {
+            name: torch.from_numpy(kinds.get(name, np.copy)(array)).to(device)
+            for name, array in table.arrays.items()
+            if name not in ("names", "views")
+        }
+        self._row_PV = torch.from_numpy(row_PV).to(device)
+        self._public = torch.from_numpy(catalogue.public.indices).to(device)
+
+    @property
+    def nbytes(self) -> int:
+        return len(self._message)
+
+    def knows(self, rows: Rows) -> bool:
+        """Whether it can be asked about these rows."""
+        return bool((self._rows(rows) >= 0).all())
+
+    def outputs(self, rows: Rows) -> Outputs:
+        form, dtype = self._catalogue.form, rows.images.dtype
+        row_B = self._rows(rows)
+        p_BHT = self._arrays["probabilities"][row_B].to(dtype)
+        if form.precision == "uint8":
+            p_BHT = p_BHT / 255.0
+        p_BHC = _all_classes(p_BHT, self._named(row_B), form.classes, self._catalogue.rest)
+        confidence_BH = self._arrays["confidence"][row_B].to(dtype) if form.confidence else None
+        embedding_BE = self._arrays["embedding"][row_B].to(dtype) if "embedding" in self._arrays else None
+        return Outputs(p_BHC, embedding_BE, confidence_BH)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"message": torch.frombuffer(bytearray(self._message), dtype=torch.uint8)}
+
+    def _named(self, row_B: Tensor) -> Tensor | None:
+        return self._arrays["classes"][row_B].long() if "classes" in self._arrays else None
+
+    def _rows(self, rows: Rows) -> Tensor:
+        position_B = torch.searchsorted(self._public, rows.samples)
+        return self._row_PV[position_B, rows.view_numbers]
+
+
+def _all_classes(p_BHT: Tensor, class_BHT: Tensor | None, classes: int, rest: Rest) -> Tensor:
+    """Probabilities of every class from the few that were sent."""
+    if rest == "renormalise":
+        total = p_BHT.sum(-1, keepdim=True)
+        p_BHT = torch.where(total > 0.0, p_BHT / total.clamp_min(1e-12), 1.0 / p_BHT.shape[-1])
+    left_BH1 = (1.0 - p_BHT.sum(-1, keepdim=True)).clamp_min(0.0)
+    if class_BHT is None:
+        return p_BHT + left_BH1 / classes  # what rounding took
+    even_BH1 = left_BH1 / (classes - p_BHT.shape[-1])
+    return even_BH1.expand(*p_BHT.shape[:2], classes).scatter(-1, class_BHT, p_BHT)
+
+
+class WindowSnapshot:
+    """For large public sets: the owner keeps its checkpoint and sends, exchange by exchange, the rows that are due.
+
+    Which ones are due follows from named draws, so owner and receiver both know without asking.
+    """
+
+    def __init__(self, catalogue: Catalogue, kept: WeightsSnapshot) -> None:
+        self.client, self.step = kept.client, kept.step
+        self._catalogue, self._kept = catalogue, kept  # the checkpoint stays with its owner
+        self._answers: PredictionsSnapshot | None = None
+        self.nbytes = 0  # of the last answers
+
+    def answer(self, samples: NDArray[np.int64], views: NDArray[np.int64]) -> None:
+        """The owner sends these rows; the ones before are let go."""
+        position = np.searchsorted(self._catalogue.public.indices, samples)
+        position = self._catalogue.twin_P[position]
+        rows = [(np.unique(position[views == view]), int(view)) for view in np.unique(views)]
+        self._answers, self.nbytes = None, 0
+        if rows:
+            self._answers = self._catalogue.accept(self._catalogue.table(self._kept, rows))
+            self.nbytes = self._answers.nbytes
+
+    def outputs(self, rows: Rows) -> Outputs:
+        if self._answers is None:
+            raise SnapshotError(f"client {self.client}, step {self.step}: no row was asked for")
+        return self._answers.outputs(rows)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return self._kept.tensors()

@@ -1,0 +1,90 @@
+"""The entries that go through every contract, and how a run is taken by hand.
+
+An algorithm, a graph, a kind of snapshot or a confidence is tested here by being in its dict; an algorithm or a graph
+also needs a line of knobs below.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from manyheads import Experiment
+from manyheads.client import SNAPSHOTS
+from manyheads.confidence import CONFIDENCES
+from manyheads.engine.plain import Plain
+from manyheads.ensemble import Ensemble
+from manyheads.training import exchange, windows
+from tests.conftest import TINY
+
+ALGORITHM_KNOBS: dict[str, dict[str, Any]] = {
+    "mhd": {"pool_size": 3, "pool_every": 4, "ramp": {"hold": 0.0, "rise": 0.5}},
+    "averaging": {"average_every": 5},
+    "fedmd": {"first_private_steps": 4, "digest_steps": 4, "revisit_steps": 4, "alignment_samples": 40},
+    "separate": {},
+}
+GRAPH_KNOBS: dict[str, dict[str, Any]] = {  # for four clients
+    "complete": {},
+    "cycle": {},
+    "islands": {"size": 2},
+    "chain": {},
+    "star": {},
+    "random_regular": {"degree": 2},
+    "edges": {"edges": [[0, 1], [1, 2], [2, 3], [3, 2]]},
+    "phases": {"phases": [{"steps": 5, "name": "islands", "size": 2}, {"name": "cycle"}]},
+}
+SHORT = {"training": {"steps": 12, "log_every": 5}, "evaluate": {"every": 6}}
+WHOLE = {"public_fraction": 0.04}  # so few public rows that a table holds all of them, instead of a window's
+
+
+def mhd(**knobs: Any) -> dict[str, Any]:
+    return {"name": "mhd", **ALGORITHM_KNOBS["mhd"], **knobs}
+
+
+CASES: dict[str, dict[str, Any]] = {
+    **{name: {"algorithm": {"name": name, **knobs}} for name, knobs in ALGORITHM_KNOBS.items()},
+    **{f"snapshot {kind}": {"algorithm": mhd(exchange=kind, pool_start="empty")} for kind in SNAPSHOTS},
+    **{f"confidence {name}": {"algorithm": mhd(confidence=name, targets_per_step=2)} for name in CONFIDENCES},
+    "whole tables": {"algorithm": mhd(exchange="predictions", same_level=True), "data": WHOLE},
+    "density, sent": {"algorithm": mhd(exchange="predictions", confidence="density", self_target=True)},
+    **{f"graph {name}": {"clients": 4, "graph": {"name": name, **knobs}} for name, knobs in GRAPH_KNOBS.items()},
+    "groups": {"clients": 4, "groups": [[0, 3], [1, 2]], "algorithm": mhd(average_every=3)},
+    "models of different widths": {"model": {"width": [4, 3, 4]}},
+}
+
+
+def experiment(case: str, **values: Any) -> Experiment:
+    """A case, with further values."""
+    return Experiment(**TINY).with_values(**SHORT).with_values(**CASES[case]).with_values(**values)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """As a run does: small models are slower with more, and on a busy machine much slower."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def train_by_hand(ensemble: Ensemble, before_exchange: Callable[[int], None] | None = None) -> Tensor:
+    """The loop over windows without records; returns the losses, steps x (client 0's terms, client 1's, ...)."""
+    losses, steps = [], ensemble.experiment.training.steps
+    with one_thread():
+        exchange(ensemble, step=0)
+        for window in windows(0, steps, ensemble.exchange_steps, ensemble.averaging_steps):
+            trained = Plain().train(ensemble.clients, ensemble.algorithm, window, lambda _: None)
+            losses.append(trained.values.permute(1, 0, 2).flatten(1))
+            if before_exchange is not None:
+                before_exchange(window.stop)
+            exchange(ensemble, window.stop)
+    return torch.cat(losses)
+
+
+def weights(ensemble: Ensemble) -> list[bytes]:
+    """The numbers of every client."""
+    return [client.state.values.numpy().tobytes() for client in ensemble.clients]

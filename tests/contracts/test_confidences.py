@@ -1,0 +1,33 @@
+"""Every confidence: larger is surer."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manyheads.confidence import CONFIDENCES, confidence_of
+from manyheads.outputs import Outputs
+
+
+@pytest.mark.parametrize("name", CONFIDENCES)
+@given(shape=st.lists(st.integers(1, 4), max_size=3), classes=st.integers(2, 12), seed=st.integers(0, 2**31))
+def test_every_confidence_lies_between_that_of_no_idea_and_that_of_certainty(
+    name: str, shape: list[int], classes: int, seed: int
+) -> None:
+    measure = CONFIDENCES[name]
+    scale = 10.0 ** (seed % 4)  # up to distributions whose small probabilities are exactly 0
+    p = (torch.randn(*shape, classes, generator=torch.Generator().manual_seed(seed)) * scale).softmax(-1)
+    confidence = measure(p)
+    assert confidence.shape == p.shape[:-1]
+    assert confidence.isfinite().all()
+    one_hot, uniform = torch.eye(classes)[0], torch.full((classes,), 1.0 / classes)
+    assert measure(one_hot) > measure(uniform)
+    assert (confidence <= measure(one_hot) + 1e-5).all()
+    assert (confidence >= measure(uniform) - 1e-5).all()
+
+
+@pytest.mark.parametrize("name", CONFIDENCES)
+def test_what_the_owner_measured_goes_before_what_probabilities_say(name: str) -> None:
+    p_BHC, measured_BH = torch.eye(3)[None, :2], torch.tensor([[0.25, 0.5]])
+    assert torch.equal(confidence_of(Outputs(p_BHC, None, measured_BH), CONFIDENCES[name]), measured_BH)
+    assert torch.equal(confidence_of(Outputs(p_BHC, None), CONFIDENCES[name]), CONFIDENCES[name](p_BHC))

@@ -1,0 +1,109 @@
+"""Every kind of snapshot: what it answers is a set of distributions that stays as it was."""
+
+from collections.abc import Iterator
+
+import pytest
+import safetensors.torch
+import torch
+
+from manyheads.client import SNAPSHOTS, Client
+from manyheads.confidence import CONFIDENCES
+from manyheads.data.batches import Rows
+from manyheads.engine.base import Window
+from manyheads.engine.plain import Plain
+from manyheads.ensemble import Ensemble, assemble
+from manyheads.outputs import Outputs
+from manyheads.snapshot import Snapshot
+from manyheads.training import exchange
+from tests.contracts import experiment, mhd, one_thread
+
+KINDS = [(kind, confidence) for kind in SNAPSHOTS for confidence in CONFIDENCES]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+def trained(kind: str, confidence: str) -> Ensemble:
+    """After four steps and the exchange that follows them."""
+    ensemble = assemble(experiment("mhd", algorithm=mhd(exchange=kind, confidence=confidence)))
+    train(ensemble, 0, 4)
+    exchange(ensemble, step=4)
+    return ensemble
+
+
+def train(ensemble: Ensemble, start: int, stop: int) -> None:
+    if start == 0:
+        exchange(ensemble, step=0)
+    Plain().train(ensemble.clients, ensemble.algorithm, Window(start, stop), lambda _: None)
+
+
+def some_rows(client: Client) -> Rows:
+    assert client.public is not None
+    return client.public.rows(client.public.window(0, 1, 24), 0, client.state.values.dtype)
+
+
+def same(one: Outputs, other: Outputs) -> bool:
+    pairs = [
+        (one.probabilities_BHC, other.probabilities_BHC),
+        (one.embedding_BE, other.embedding_BE),
+        (one.confidence_BH, other.confidence_BH),
+    ]
+    return all((a is None and b is None) or (a is not None and b is not None and torch.equal(a, b)) for a, b in pairs)
+
+
+@pytest.mark.parametrize(("kind", "confidence"), KINDS)
+def test_a_snapshot_answers_with_distributions(kind: str, confidence: str) -> None:
+    ensemble = trained(kind, confidence)
+    client = ensemble.clients[1]
+    shown = SNAPSHOTS[kind](client, 4)
+    said = shown.outputs(some_rows(client))
+    assert (shown.client, shown.step) == (1, 4)
+    assert shown.nbytes > 0
+    samples, heads, classes = said.probabilities_BHC.shape
+    assert (samples, classes) == (24, 10)
+    assert ensemble.heads - 1 <= heads <= ensemble.heads  # the last head teaches nobody
+    torch.testing.assert_close(said.probabilities_BHC.sum(-1), torch.ones(24, heads), rtol=0.0, atol=1e-3)
+    assert (said.probabilities_BHC >= 0.0).all()
+    assert said.embedding_BE is not None
+    assert said.embedding_BE.shape == (24, ensemble.embedding_widths[1])
+    assert (said.confidence_BH is not None) == (confidence == "density")
+    for tensor in (said.probabilities_BHC, said.embedding_BE, said.confidence_BH):
+        if tensor is not None:
+            assert tensor.isfinite().all()
+            assert not tensor.requires_grad
+            assert tensor.dtype == client.state.values.dtype
+    if said.confidence_BH is not None:
+        assert said.confidence_BH.shape == (24, heads)
+
+
+@pytest.mark.parametrize(("kind", "confidence"), KINDS)
+def test_a_snapshot_stays_as_it_was_while_its_owner_goes_on(kind: str, confidence: str) -> None:
+    ensemble = trained(kind, confidence)
+    client = ensemble.clients[1]
+    rows, shown = some_rows(client), SNAPSHOTS[kind](client, 4)
+    before = shown.outputs(rows)
+    mode, weights = client.model.training, client.state.values.clone()
+    shown.outputs(rows)
+    assert client.model.training == mode
+    assert torch.equal(client.state.values, weights), "asking a snapshot must not change its owner"
+    train(ensemble, 4, 8)
+    exchange(ensemble, step=8)
+    assert same(shown.outputs(rows), before)
+    assert not same(SNAPSHOTS[kind](client, 8).outputs(rows), before)
+
+
+@pytest.mark.parametrize(("kind", "confidence"), KINDS)
+def test_a_saved_snapshot_answers_bit_for_bit_the_same(kind: str, confidence: str) -> None:
+    ensemble = trained(kind, confidence)
+    client = ensemble.clients[1]
+    rows, shown = some_rows(client), SNAPSHOTS[kind](client, 4)
+    saved = safetensors.torch.save(shown.tensors())
+    train(ensemble, 4, 6)
+    restored = client.restored_snapshot(4, safetensors.torch.load(saved))
+    assert (restored.client, restored.step, restored.nbytes) == (1, 4, shown.nbytes)
+    assert same(restored.outputs(rows), shown.outputs(rows))
+    again: Snapshot = client.restored_snapshot(4, restored.tensors())
+    assert same(again.outputs(rows), shown.outputs(rows))
