@@ -17,6 +17,7 @@ def experiments(skew: float) -> dict[str, Experiment]:
     mhd = demo_experiment().with_values(data={"skew": skew})
     steps, cycle = mhd.training.steps, {"name": "cycle"}
     fedmd = {"name": "fedmd", "first_private_steps": 60, "digest_steps": 60, "revisit_steps": 54, "nu_digest": 0.3}
+    twice = {"steps": 2 * steps, "learning_rate": 0.05}
     average = {"name": "averaging", "average_every": 10}
     return {
         "separate": mhd.with_values(algorithm={"name": "separate"}),
@@ -25,8 +26,8 @@ def experiments(skew: float) -> dict[str, Experiment]:
         "mhd, 3 heads, density": mhd.with_values(algorithm={"confidence": "density"}),
         "mhd, 3 heads, cycle": mhd.with_values(graph=cycle),
         "gossip averaging, cycle": mhd.with_values(algorithm=average, graph=cycle),
-        "FedMD, cycle": mhd.with_values(algorithm=fedmd, training={"steps": 2 * steps}, graph=cycle),
-        "FedMD": mhd.with_values(algorithm=fedmd, training={"steps": 2 * steps}),
+        "FedMD, cycle": mhd.with_values(algorithm=fedmd, training=twice, graph=cycle),
+        "FedMD": mhd.with_values(algorithm=fedmd, training=twice),
         "FedAvg, every 60 steps": mhd.with_values(algorithm={**average, "average_every": 60}),
         "FedAvg, every 10 steps": mhd.with_values(algorithm=average),
         "supervised": mhd.with_values(algorithm={"name": "separate"}, clients=1),

@@ -1,4 +1,4 @@
-"""How far the GPU is from the CPU: the demo's experiment in the plain engine on both, same draws.
+"""How far the GPU is from the CPU: every algorithm on the demo's data in the plain engine on both, same draws.
 
     python benchmarks/exactness.py
 
@@ -6,22 +6,41 @@ Prints the largest relative difference of any loss term of any client. Targets: 
 off), 1e-6 over 50 steps in float64. Where there is no GPU it compares the CPU with itself, which must give 0.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from manyheads.demo import demo_experiment
-from manyheads.engine.base import Window
 from manyheads.engine.plain import Plain
 from manyheads.ensemble import assemble
-from manyheads.training import exchange
+from manyheads.training import exchange, windows
+
+# Distillation from the first step, and an exchange every fifth: a difference in a target must be able to show.
+EARLY = {"ramp": {"hold": 0.0, "rise": 0.0}, "pool_every": 5}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "mhd": EARLY,
+    "mhd, predictions": {**EARLY, "exchange": "predictions", "top_k": 3},
+    "mhd, density": {**EARLY, "confidence": "density"},
+    "averaging": {"name": "averaging", "average_every": 5},
+    "fedmd": {
+        "name": "fedmd",
+        "first_public_steps": 2,
+        "first_private_steps": 3,
+        "digest_steps": 3,
+        "revisit_steps": 2,
+    },
+}
 
 
-def losses(device: str, dtype: torch.dtype, steps: int) -> Tensor:
-    # Distillation from the first step: a difference in a target must be able to show.
-    experiment = demo_experiment().with_values(algorithm={"ramp": {"hold": 0.0, "rise": 0.0}})
-    ensemble = assemble(experiment, device, dtype)
+def losses(knobs: dict[str, Any], device: str, dtype: torch.dtype, steps: int) -> Tensor:
+    ensemble = assemble(demo_experiment().with_values(algorithm=knobs), device, dtype)
     exchange(ensemble, step=0)
-    return Plain().train(ensemble.clients, ensemble.algorithm, Window(0, steps), lambda _: None).values.double()
+    found = []
+    for window in windows(0, steps, ensemble.exchange_steps):
+        found.append(Plain().train(ensemble.clients, ensemble.algorithm, window, lambda _: None).values.double())
+        exchange(ensemble, window.stop)
+    return torch.cat(found, dim=1)
 
 
 def main() -> None:
@@ -30,11 +49,14 @@ def main() -> None:
     other = "cuda" if torch.cuda.is_available() else "cpu"
     name = torch.cuda.get_device_name() if other == "cuda" else "no GPU: the CPU against itself"
     print(f"torch {torch.__version__}, {name}")
-    for dtype, steps, target in ((torch.float32, 10, 1e-4), (torch.float64, 50, 1e-6)):
-        here, there = losses("cpu", dtype, steps), losses(other, dtype, steps)
-        difference = ((here - there).abs() / here.abs().clamp(min=1e-3)).max().item()
-        verdict = "met" if difference <= target else "MISSED"
-        print(f"{dtype!s:14} {steps} steps: largest relative difference {difference:.1e}   target {target:g} {verdict}")
+    for variant, knobs in VARIANTS.items():
+        for dtype, steps, target in ((torch.float32, 10, 1e-4), (torch.float64, 50, 1e-6)):
+            here, there = losses(knobs, "cpu", dtype, steps), losses(knobs, other, dtype, steps)
+            difference = ((here - there).abs() / here.abs().clamp(min=1e-3)).max().item()
+            verdict = "met" if difference <= target else "MISSED"
+            print(
+                f"{variant:18} {dtype!s:14} {steps} steps: {difference:.1e}   target {target:g} {verdict}", flush=True
+            )
 
 
 if __name__ == "__main__":

@@ -38,8 +38,8 @@ from manyheads.predictions import (
     decode,
 )
 from manyheads.snapshot import Snapshot
-from manyheads.training import Interrupted, exchange
-from tests.contracts import one_thread, train_by_hand, weights
+from manyheads.training import Interrupted, exchange, one_thread
+from tests.contracts import train_by_hand, weights
 from tests.runs.test_run_folder import StopAt
 
 PRECISIONS, RESTS = get_args(Precision), get_args(Rest)
@@ -467,6 +467,7 @@ def exact(experiment: Experiment, **knobs: Any) -> Experiment:
 SAME: dict[str, dict[str, Any]] = {
     "views, first epoch": {"data": {"augment": "crop-flip"}},
     "several epochs": {"data": {"public_fraction": 0.05}},
+    "views, a new one each epoch": {"data": {"augment": "crop-flip", "public_fraction": 0.05, "public_views": 50}},
     "several epochs, same level": {"data": {"public_fraction": 0.05}, "algorithm": {"same_level": True}},
     "views, same level": {
         "data": {"augment": "crop-flip"},
@@ -513,6 +514,19 @@ def test_a_window_of_rows_teaches_what_all_rows_teach_and_costs_less(tiny: Exper
     torch.testing.assert_close(train_by_hand(window), train_by_hand(whole), rtol=1e-4, atol=1e-6)
     for less, more in zip(window.clients, whole.clients, strict=True):
         assert 0 < less.bytes_received < more.bytes_received
+
+
+def test_views_come_round(tiny: Experiment) -> None:
+    """Each epoch shows the next view, and after the last the first: 72 samples in 4 1/2 steps."""
+    data = {"augment": "crop-flip", "public_fraction": 0.05, "public_views": 3}
+    public = assemble(predictions(tiny.with_values(data=data))).clients[0].public
+    assert public is not None
+    views = public.window(0, 22, 16).view_numbers_SB.flatten()
+    assert views[::72].tolist() == [0, 1, 2, 0, 1]
+    first, again = public.named(np.arange(72), 0, torch.float32), public.named(np.arange(72), 0, torch.float32)
+    other = public.named(np.arange(72), 1, torch.float32)
+    assert torch.equal(first.images, again.images)
+    assert not torch.equal(first.images, other.images)
 
 
 def test_many_views_are_asked_by_the_window(tiny: Experiment, tmp_path: Path) -> None:

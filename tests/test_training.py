@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from manyheads import ConfigurationError, Experiment, TrainingError, load_model, resume, train
-from manyheads.algorithms import ALGORITHMS
 from manyheads.ensemble import Ensemble, assemble
 from manyheads.runs import Event, read_summary
 from manyheads.training import Interrupted, Silent, exchange, windows
@@ -25,13 +24,6 @@ def test_windows_meet_at_every_edge() -> None:
 
 def weights(experiment: Experiment, **options: str) -> list[bytes]:
     return [client.state.values.numpy().tobytes() for client in train(experiment, **options).clients]  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_seed_repeats_exactly_and_another_does_not(tiny: Experiment, algorithm: str) -> None:
-    experiment = tiny.with_values(algorithm={"name": algorithm})
-    assert weights(experiment) == weights(experiment)
-    assert weights(experiment) != weights(experiment.with_values(seed=1))
 
 
 def test_where_edges_lie_does_not_change_the_weights(tiny: Experiment) -> None:

@@ -43,6 +43,7 @@ Settings = Annotated[
 ]
 EngineName = Annotated[str, typer.Option(help="How windows are run: plain.")]
 DeviceName = Annotated[str, typer.Option(help="cpu or cuda.")]
+Seeds = Annotated[int, typer.Option(min=1, help="How many seeds to run, from the experiment's on.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Plain lines instead of a progress bar.")]
 
 
@@ -121,7 +122,7 @@ def demo(
 def run(
     experiment: ExperimentFile,
     settings: Settings = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds to run, from the experiment's on.")] = 1,
+    seeds: Seeds = 1,
     out: Annotated[Path | None, typer.Option(help="The run folder.", show_default="runs/NAME")] = None,
     engine: EngineName = "plain",
     device: DeviceName = "cpu",
@@ -240,7 +241,7 @@ def evaluate_run(
 def frontier(
     experiment: ExperimentFile,
     settings: Settings = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds to run, from the experiment's on.")] = 1,
+    seeds: Seeds = 1,
     out: Annotated[Path | None, typer.Option(help="Where its runs go.", show_default="runs/NAME-frontier")] = None,
     engine: EngineName = "plain",
     device: DeviceName = "cpu",
@@ -299,7 +300,8 @@ def _show_result(screen: Screen, result: Result, folder: Path) -> None:
         screen.say(tables.deploy_text(summary))
     screen.say(
         f"{summary['steps']} steps in {summary['seconds']:.1f} s "
-        f"({summary['client_steps_per_second']:.0f} client-steps/s). Run: {folder}; pictures: {pictures[0].parent}"
+        f"({summary['client_steps_per_second']:.0f} client-steps/s); received by all clients together: "
+        f"{tables.bytes_text(summary['bytes_received_total'])}. Run: {folder}; pictures: {pictures[0].parent}"
     )
 
 

@@ -265,7 +265,10 @@ def _check_equal_models(checked: Checked) -> None:
 
 
 def _catalogue(checked: Checked, sent: Sent, public: Samples, names: NDArray[np.uint64]) -> Catalogue:
-    """A table holds every row, unless a client draws fewer until the next exchange and hears the same ones then."""
+    """A table holds every row, unless a client draws fewer until the next exchange and hears the same ones then.
+
+    The members of a group share tables and draw different rows.
+    """
     experiment = checked.experiment
     drawn = checked.algorithm.window_rows(experiment.training.public_batch_size)
     every = len(np.unique(names)) * experiment.data.public_views
@@ -276,7 +279,7 @@ def _catalogue(checked: Checked, sent: Sent, public: Samples, names: NDArray[np.
         embedding_widths=checked.embedding_widths if sent.embedding else (0,) * experiment.clients,
         public=public,
         names_P=names,
-        whole=drawn is None or every <= drawn or checked.graph.changes,
+        whole=drawn is None or every <= drawn or checked.graph.changes or len(checked.groups) < experiment.clients,
     )
 
 
@@ -305,7 +308,8 @@ def _check(experiment: Experiment, algorithm: Algorithm, graph: CommunicationGra
     lonely = graph.lonely(exchanges) if algorithm.needs_neighbours else []
     if lonely:
         raise ConfigurationError(
-            f'graph.name = "{experiment.graph.name}": client {lonely[0]} has nobody to learn from, which '
+            f'graph.name = "{experiment.graph.name}": {"group" if experiment.groups else "client"} {lonely[0]} has '
+            "nobody to learn from, which "
             f'algorithm.name = "{experiment.algorithm.name}" needs; give it an edge or take "separate"'
         )
     if algorithm.teaches_heads and experiment.model.auxiliary_heads < 1:

@@ -44,7 +44,7 @@ class Form(Section):
     """What a table says about each row: agreed on by all clients."""
 
     classes: Annotated[int, Field(ge=2, le=65_536)]
-    heads: Positive  # the first so many; the last one teaches nobody unless `same_level`
+    heads: Annotated[int, Field(gt=0, le=65_536)]  # the first so many; the last teaches nobody unless `same_level`
     top_k: Positive
     precision: Precision
     confidence: bool  # whether the owner's own measure is sent
@@ -97,8 +97,8 @@ class Header(Section):
     experiment: str
     client: Count
     step: Count
-    rows: Count
-    embedding: Count  # its width; 0: not sent
+    rows: Annotated[int, Field(ge=0, lt=2**40)]
+    embedding: Annotated[int, Field(ge=0, lt=2**24)]  # its width; 0: not sent
     form: Form
 
 
@@ -153,12 +153,15 @@ def _check_numbers(table: Table) -> None:
     """Everything that a table must be, whoever reads it."""
     header, arrays = table.header, table.arrays
     who = f"client {header.client}, step {header.step}"
-    p_NHT = arrays["probabilities"].astype(np.float32) / (255.0 if header.form.precision == "uint8" else 1.0)
+    p_NHT = arrays["probabilities"].astype(np.float64) / (255.0 if header.form.precision == "uint8" else 1.0)
     for name, values in (("probability", p_NHT), *((n, arrays[n]) for n in ("confidence", "embedding") if n in arrays)):
         if not np.isfinite(values).all():
             raise SnapshotError(f"{who}: holds a {name} that is not a number; the sender's model has diverged")
     if (p_NHT < 0.0).any() or (p_NHT.sum(-1) > 1.0 + TOLERANCE).any():
         raise SnapshotError(f"{who}: holds probabilities below 0 or above 1 in sum; the sender must send a softmax")
+    measured = arrays.get("confidence", np.zeros(0))
+    if (measured < 0.0).any() or (measured > 1.0).any():
+        raise SnapshotError(f"{who}: holds a confidence below 0 or above 1")
     if header.form.names_classes:
         if (p_NHT[..., 1:] > p_NHT[..., :-1]).any():
             raise SnapshotError(f"{who}: holds probabilities that are not sorted; the largest must come first")
@@ -313,10 +316,14 @@ class PredictionsSnapshot:
     def outputs(self, rows: Rows) -> Outputs:
         form, dtype = self._catalogue.form, rows.images.dtype
         row_B = self._rows(rows)
+        if bool((row_B < 0).any()):
+            raise SnapshotError(f"client {self.client}, step {self.step}: was asked about a row that it did not send")
         p_BHT = self._arrays["probabilities"][row_B].to(dtype)
         if form.precision == "uint8":
             p_BHT = p_BHT / 255.0
-        p_BHC = _all_classes(p_BHT, self._named(row_B), form.classes, self._catalogue.rest)
+        p_BHC = p_BHT
+        if form.names_classes or form.precision != "float32":  # otherwise nothing is missing
+            p_BHC = _all_classes(p_BHT, self._named(row_B), form.classes, self._catalogue.rest)
         confidence_BH = self._arrays["confidence"][row_B].to(dtype) if form.confidence else None
         embedding_BE = self._arrays["embedding"][row_B].to(dtype) if "embedding" in self._arrays else None
         return Outputs(p_BHC, embedding_BE, confidence_BH)

@@ -204,7 +204,7 @@ class _Run:
         e = self.ensemble
         self.began = time.perf_counter()
         self.observer.started(e, self.step)
-        with _one_thread(), _stop_requests(self.observer) as stop:
+        with one_thread(), _stop_requests(self.observer) as stop:
             if self.step == 0:
                 self._tell(record, start_event(e, engine=self.engine))
                 exchange(e, step=0)
@@ -303,7 +303,7 @@ def _engine_named(name: str) -> str:
 
 
 @contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """One thread a client: small models are slower with more, and results are the same bits on any CPU engine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)

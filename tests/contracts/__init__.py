@@ -16,7 +16,7 @@ from manyheads.client import SNAPSHOTS
 from manyheads.confidence import CONFIDENCES
 from manyheads.engine.plain import Plain
 from manyheads.ensemble import Ensemble
-from manyheads.training import exchange, windows
+from manyheads.training import exchange, one_thread, windows
 from tests.conftest import TINY
 
 ALGORITHM_KNOBS: dict[str, dict[str, Any]] = {
@@ -58,17 +58,6 @@ CASES: dict[str, dict[str, Any]] = {
 def experiment(case: str, **values: Any) -> Experiment:
     """A case, with further values."""
     return Experiment(**TINY).with_values(**SHORT).with_values(**CASES[case]).with_values(**values)
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """As a run does: small models are slower with more, and on a busy machine much slower."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def train_by_hand(ensemble: Ensemble, before_exchange: Callable[[int], None] | None = None) -> Tensor:

@@ -12,10 +12,9 @@ import torch
 
 from manyheads import Experiment
 from manyheads.algorithms import ALGORITHMS
-from manyheads.engine.plain import Plain
 from manyheads.ensemble import assemble
-from manyheads.training import exchange, windows
 from tests.conftest import TINY
+from tests.contracts import train_by_hand
 
 FOLDER = Path(__file__).parent
 STEPS = 50
@@ -57,19 +56,8 @@ def losses(variant: str) -> list[list[float]]:
     experiment = Experiment(**TINY).with_values(
         algorithm=VARIANTS[variant], training={"steps": STEPS}, data={"augment": "crop-flip"}
     )
-    ensemble = assemble(experiment)
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        exchange(ensemble, step=0)
-        rows = []
-        for window in windows(0, STEPS, range(0, STEPS, 10), ensemble.exchange_steps):
-            values = Plain().train(ensemble.clients, ensemble.algorithm, window, lambda _: None).values
-            rows += values.permute(1, 0, 2).flatten(1).tolist()
-            exchange(ensemble, window.stop)
-    finally:
-        torch.set_num_threads(before)
-    return rows
+    found: list[list[float]] = train_by_hand(assemble(experiment)).tolist()
+    return found
 
 
 def made_with() -> dict[str, str]:
