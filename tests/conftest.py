@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import settings
 
 from manyheads import Experiment
@@ -12,6 +13,9 @@ from manyheads import Experiment
 # How long an example takes says nothing on a busy machine.
 settings.register_profile("manyheads", deadline=None)
 settings.load_profile("manyheads")
+
+# As a run does: small models are slower with more threads, and on a busy machine much slower.
+torch.set_num_threads(1)
 
 TINY = {
     "clients": 3,

@@ -1,7 +1,5 @@
 """The density model of private embeddings, and what others see of it."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -20,13 +18,7 @@ from manyheads.engine.plain import Plain
 from manyheads.ensemble import Ensemble, assemble
 from manyheads.predictions import DIGEST, MAGIC, decode
 from manyheads.training import exchange
-from tests.contracts import one_thread, train_by_hand, weights
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
+from tests.contracts import train_by_hand, weights
 
 
 def clusters(seed: int, labels: int, each: int, width: int) -> tuple[Tensor, Tensor]:

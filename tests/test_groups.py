@@ -1,6 +1,5 @@
 """Groups: one node of the graph that averages within and distils without."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,11 @@ from manyheads.engine.base import Window
 from manyheads.engine.plain import Plain
 from manyheads.ensemble import Ensemble, assemble, check
 from manyheads.snapshot import WeightsSnapshot
-from manyheads.training import Interrupted, exchange, one_thread
+from manyheads.training import Interrupted, exchange
 from tests.contracts import train_by_hand, weights
 from tests.runs.test_run_folder import StopAt
 
 GROUPS = [[2, 0], [1, 3, 4]]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def grouped(tiny: Experiment, knobs: dict[str, Any] | None = None, **values: Any) -> Experiment:

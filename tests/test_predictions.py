@@ -5,7 +5,6 @@ import dataclasses
 import json
 import math
 import struct
-from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, get_args
@@ -38,17 +37,11 @@ from manyheads.predictions import (
     decode,
 )
 from manyheads.snapshot import Snapshot
-from manyheads.training import Interrupted, exchange, one_thread
+from manyheads.training import Interrupted, exchange
 from tests.contracts import train_by_hand, weights
 from tests.runs.test_run_folder import StopAt
 
 PRECISIONS, RESTS = get_args(Precision), get_args(Rest)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def catalogue(form: Form, names: NDArray[np.uint64], *, embedding: int = 0, rest: Rest = "spread") -> Catalogue:

@@ -1,6 +1,5 @@
 """Averaging of weights against means made by hand."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,13 +11,7 @@ from manyheads.engine.base import Window
 from manyheads.engine.plain import Plain
 from manyheads.ensemble import Ensemble, assemble, check
 from manyheads.training import exchange
-from tests.contracts import one_thread, train_by_hand
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
+from tests.contracts import train_by_hand
 
 
 def averaging(tiny: Experiment, **values: Any) -> Experiment:

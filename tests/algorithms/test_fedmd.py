@@ -1,7 +1,6 @@
 """FedMD against consensus, losses and phases made by hand."""
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,15 +18,9 @@ from manyheads.engine.plain import Plain
 from manyheads.ensemble import Ensemble, assemble, check
 from manyheads.runs import Event
 from manyheads.training import Silent, exchange
-from tests.contracts import one_thread, train_by_hand, weights
+from tests.contracts import train_by_hand, weights
 
 ROUND = {"name": "fedmd", "first_private_steps": 4, "digest_steps": 5, "revisit_steps": 3}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def fedmd(tiny: Experiment, knobs: dict[str, Any] | None = None, **values: Any) -> Experiment:

@@ -4,8 +4,7 @@ An algorithm, a graph, a kind of snapshot or a confidence is tested here by bein
 also needs a line of knobs below.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Every kind of snapshot: what it answers is a set of distributions that stays as it was."""
 
-from collections.abc import Iterator
-
 import pytest
 import safetensors.torch
 import torch
@@ -15,15 +13,9 @@ from manyheads.ensemble import Ensemble, assemble
 from manyheads.outputs import Outputs
 from manyheads.snapshot import Snapshot
 from manyheads.training import exchange
-from tests.contracts import experiment, mhd, one_thread
+from tests.contracts import experiment, mhd
 
 KINDS = [(kind, confidence) for kind in SNAPSHOTS for confidence in CONFIDENCES]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def trained(kind: str, confidence: str) -> Ensemble:

@@ -1,7 +1,6 @@
 """Clients whose embeddings differ in width: the student learns a map for each foreign width."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,10 @@ from manyheads import ConfigurationError, Experiment, load_model, train
 from manyheads.ensemble import Ensemble, assemble, check
 from manyheads.export import export
 from manyheads.runs import read_summary
-from manyheads.training import exchange, one_thread
+from manyheads.training import exchange
 from tests.contracts import train_by_hand
 
 WIDTHS = {"width": [4, 6, 4, 3]}  # embeddings of 16, 24, 16 and 12
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def different(tiny: Experiment, **values: Any) -> Experiment:
