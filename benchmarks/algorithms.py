@@ -18,6 +18,7 @@ def experiments(skew: float) -> dict[str, Experiment]:
     steps, cycle = mhd.training.steps, {"name": "cycle"}
     fedmd = {"name": "fedmd", "first_private_steps": 60, "digest_steps": 60, "revisit_steps": 54, "nu_digest": 0.3}
     twice = {"steps": 2 * steps, "learning_rate": 0.05}
+    published = {"steps": 2 * steps, "schedule": "constant"}  # as Li and Wang do: revisiting is learning to the end
     average = {"name": "averaging", "average_every": 10}
     return {
         "separate": mhd.with_values(algorithm={"name": "separate"}),
@@ -28,6 +29,7 @@ def experiments(skew: float) -> dict[str, Experiment]:
         "gossip averaging, cycle": mhd.with_values(algorithm=average, graph=cycle),
         "FedMD, cycle": mhd.with_values(algorithm=fedmd, training=twice, graph=cycle),
         "FedMD": mhd.with_values(algorithm=fedmd, training=twice),
+        "FedMD, constant rate": mhd.with_values(algorithm=fedmd, training=published),
         "FedAvg, every 60 steps": mhd.with_values(algorithm={**average, "average_every": 60}),
         "FedAvg, every 10 steps": mhd.with_values(algorithm=average),
         "supervised": mhd.with_values(algorithm={"name": "separate"}, clients=1),
@@ -37,6 +39,7 @@ def experiments(skew: float) -> dict[str, Experiment]:
 NEEDS = {
     "separate": "nothing",
     "FedMD": "a centre that hears all clients every round",
+    "FedMD, constant rate": "a centre that hears all clients every round",
     "FedAvg, every 60 steps": "a centre; equal models; weights",
     "FedAvg, every 10 steps": "a centre; equal models; weights",
     "gossip averaging, cycle": "one neighbour; equal models; weights",

@@ -61,7 +61,8 @@ def test_the_distance_is_that_of_mahalanobis_to_the_nearest_label(seed: int) -> 
         expected.append(min(float(np.sqrt((direction - m) @ precision @ (direction - m))) for m in means))
     density = Density.fit(embedding_RE, label_R)
     assert density.distance(asked_BE).tolist() == pytest.approx(expected, rel=1e-3)
-    assert torch.equal(density.distance(embedding_RE).sort().values, density.reference_R)
+    distances = density.distance(embedding_RE).sort().values
+    assert density.scale_2.tolist() == [distances[len(distances) // 2].item(), distances[-1].item()]
     torch.testing.assert_close(density.distance(asked_BE * 7.0), density.distance(asked_BE))  # only direction counts
 
 
@@ -133,14 +134,11 @@ def test_an_exchange_leaves_every_client_with_its_own_density(tiny: Experiment) 
     ensemble = after_four_steps(with_density(tiny))
     for client in ensemble.clients:
         found, fitted = remembered(client), Density.fit(*private_embedding(client))
-        assert len(found.reference_R) == len(client.private)
         assert len(found.means_LE) == len(np.unique(client.labels[client.private.indices]))
         torch.testing.assert_close(found.means_LE, fitted.means_LE, rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(found.reference_R, fitted.reference_R, rtol=1e-2, atol=1e-3)
+        torch.testing.assert_close(found.scale_2, fitted.scale_2, rtol=1e-2, atol=1e-3)
         assert client.model.training
-    assert not torch.equal(
-        remembered(ensemble.clients[0]).reference_R[:9], remembered(ensemble.clients[1]).reference_R[:9]
-    )
+    assert not torch.equal(remembered(ensemble.clients[0]).scale_2, remembered(ensemble.clients[1]).scale_2)
 
 
 def test_measuring_changes_nothing_else(tiny: Experiment) -> None:
@@ -156,9 +154,9 @@ def test_the_density_is_fitted_anew_at_each_exchange_to_private_samples_only(tin
     ensemble, changed = after_four_steps(with_density(tiny)), assemble(with_density(tiny))
     first = remembered(ensemble.clients[0])
     Plain().train(ensemble.clients, ensemble.algorithm, Window(4, 8), lambda _: None)
-    assert torch.equal(remembered(ensemble.clients[0]).reference_R, first.reference_R)
+    assert torch.equal(remembered(ensemble.clients[0]).scale_2, first.scale_2)
     exchange(ensemble, step=8)
-    assert not torch.equal(remembered(ensemble.clients[0]).reference_R, first.reference_R)
+    assert not torch.equal(remembered(ensemble.clients[0]).scale_2, first.scale_2)
 
     client, usual = changed.clients[0], assemble(with_density(tiny)).clients[0]
     others = np.setdiff1d(np.arange(len(client.labels)), client.private.indices)

@@ -177,7 +177,7 @@ def test_run_table_names_backbones_only_where_they_differ() -> None:
 
 def test_run_table_calls_the_probe_an_upper_bound() -> None:
     caption = str(tables.run_table(summary(probe=[0.9, 0.95, 0.97])).caption)
-    assert caption.startswith("Upper bound on shared accuracy: 94.0 (90.0 to 97.0), by a new linear head")
+    assert caption.startswith("The embedding allows about 94.0 (90.0 to 97.0) % shared accuracy")
 
 
 AFTER = {

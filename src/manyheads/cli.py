@@ -224,7 +224,7 @@ def compare(
 def evaluate_run(
     folder: RunPath,
     with_probe: Annotated[
-        bool, typer.Option("--probe", help="Also fit a fresh linear head on each frozen embedding: an upper bound.")
+        bool, typer.Option("--probe", help="Also fit a fresh linear head on each frozen embedding: what it allows.")
     ] = False,
     device: DeviceName = "cpu",
     quiet: Quiet = False,

@@ -126,7 +126,10 @@ class WindowBatches:
     def __init__(self, client: Client, start: int, stop: int, plan: Plan) -> None:
         self._client, self._start, self._plan = client, start, plan
         training = client.training
-        self._private = client.private.window(start, stop, training.batch_size)
+        # A plan may say which batch of the private stream is due, where not every step takes one.
+        self._private_step = plan.get("private step", np.arange(start, stop))
+        first, last = int(self._private_step[0]), int(self._private_step[-1])
+        self._private = client.private.window(first, last + 1, training.batch_size)
         self._public: WindowRows | None = None
         if client.public is not None and "public" not in plan:
             self._public = client.public.window(start, stop, training.public_batch_size)
@@ -137,7 +140,7 @@ class WindowBatches:
         plan = {name: array[step] for name, array in self._plan.items()}
 
         def private() -> Rows:
-            return client.private.rows(self._private, step, dtype)
+            return client.private.rows(self._private, int(self._private_step[step] - self._private_step[0]), dtype)
 
         def public() -> Rows:
             assert client.public is not None, "this algorithm reads no public data"

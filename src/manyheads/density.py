@@ -21,7 +21,7 @@ class Density:
 
     means_LE: Tensor
     whitening_EE: Tensor
-    reference_R: Tensor  # sorted distances of the private samples themselves
+    scale_2: Tensor  # the median and the largest distance of the private samples themselves
 
     @classmethod
     @torch.no_grad()
@@ -40,8 +40,9 @@ class Density:
         covariance_EE = (1.0 - SHRINKAGE) * covariance_EE + SHRINKAGE * even * eye_EE
         lower_EE = torch.linalg.cholesky(covariance_EE)
         whitening_EE = torch.linalg.solve_triangular(lower_EE, eye_EE, upper=False).T.contiguous()
-        fitted = cls(means_LE, whitening_EE, unit_RE.new_zeros(0))
-        return dataclasses.replace(fitted, reference_R=fitted.distance(embedding_RE).sort().values)
+        fitted = cls(means_LE, whitening_EE, unit_RE.new_zeros(2))
+        distance_R = fitted.distance(embedding_RE).sort().values
+        return dataclasses.replace(fitted, scale_2=distance_R[[len(distance_R) // 2, -1]])
 
     def distance(self, embedding_BE: Tensor) -> Tensor:
         """The Mahalanobis distance to the nearest label's centre."""
@@ -49,8 +50,8 @@ class Density:
         return torch.cdist(whitened_BE, self.means_LE @ self.whitening_EE).amin(-1)
 
     def typicality(self, embedding_BE: Tensor) -> Tensor:
-        """From 1, as near as the owner's own samples are, to 0, far from all of them: the same scale for everybody."""
-        middle, far = self.reference_R[len(self.reference_R) // 2], self.reference_R[-1]
+        """From 1, as near as the owner's own samples are, to 0, far from all of them: each by its own measure."""
+        middle, far = self.scale_2
         beyond_B = (self.distance(embedding_BE) - middle) / (far - middle).clamp_min(1e-6)
         return torch.exp(-beyond_B.clamp_min(0.0).square())
 

@@ -247,13 +247,8 @@ def _check_equal_models(checked: Checked) -> None:
     experiment = checked.experiment
     pairs = [(group[0], member, "groups") for group in checked.groups for member in group[1:]]
     if checked.algorithm.averages_weights:
-        edges = [
-            (i, j)
-            for step in checked.exchange_steps
-            for i in range(experiment.clients)
-            for j in checked.graph.neighbours(i, step)
-        ]
-        pairs += [(i, j, f'algorithm.name = "{experiment.algorithm.name}"') for i, j in dict.fromkeys(edges)]
+        key = f'algorithm.name = "{experiment.algorithm.name}"'
+        pairs += [(i, j, key) for i, j in sorted(checked.graph.edges())]
     for i, j, key in pairs:
         one, other = experiment.model.of(i), experiment.model.of(j)
         if one != other:
@@ -298,7 +293,7 @@ def _check(experiment: Experiment, algorithm: Algorithm, graph: CommunicationGra
         raise ConfigurationError(
             f"{'groups: one group only' if experiment.groups else 'clients = 1'}: algorithm.name = "
             f'"{experiment.algorithm.name}" needs at least 2 {"groups" if experiment.groups else "clients"}; '
-            f"take algorithm.name = {'averaging' if experiment.groups else 'separate'!r}".replace("'", '"')
+            + ('leave groups out and take "averaging"' if experiment.groups else 'for one model alone take "separate"')
         )
     exchanges = algorithm.exchange_steps(training.steps)
     if algorithm.needs_neighbours and not exchanges:
@@ -321,6 +316,11 @@ def _check(experiment: Experiment, algorithm: Algorithm, graph: CommunicationGra
         return
     if len(parts.public) == 0:
         raise ConfigurationError("data.public_fraction = 0: the public set has no samples; raise it")
+    if algorithm.reads_public_labels and experiment.data.public == "all":
+        raise ConfigurationError(
+            f'data.public = "all": algorithm.name = "{experiment.algorithm.name}" would train on the labels of '
+            "everybody's private samples; give a public_fraction"
+        )
     if training.public_batch_size > len(parts.public):
         raise ConfigurationError(
             f"training.public_batch_size = {training.public_batch_size}: larger than the {len(parts.public)} "

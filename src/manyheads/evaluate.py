@@ -168,7 +168,7 @@ def hop_means(
 
 @dataclass(frozen=True)
 class Taught:
-    """Who taught whom, counted on public batches whose labels training never sees."""
+    """Who taught whom, counted on public batches, whose labels training does not use."""
 
     chosen: NDArray[np.int64]  # clients x auxiliary heads x teachers; on the diagonal the client's own heads
     right: NDArray[np.int64]  # of these, how often the teacher named the right class
@@ -219,23 +219,23 @@ def embeddings(model: ClientModel, images: Tensor) -> Tensor:
 def probe(model: ClientModel, training: Part, test: Part) -> float:
     """The shared accuracy of a fresh linear head on the frozen embedding, fitted with all private data of everybody.
 
-    What the embedding would allow, and so an upper bound on what the heads that were taught can know. Logistic
+    About what the embedding allows, and so far above what heads can know that were taught on fewer samples. Logistic
     regression on standardised embeddings: full-batch L-BFGS from zero, with a little weight decay.
     """
     known_NE, asked_NE = embeddings(model, training.images), embeddings(model, test.images)
     middle, spread = known_NE.mean(0), known_NE.std(0).clamp_min(1e-6)
     known_NE, asked_NE = (known_NE - middle) / spread, (asked_NE - middle) / spread
-    head = torch.nn.Linear(known_NE.shape[1], model.shape_HC[1], device=known_NE.device, dtype=known_NE.dtype)
-    torch.nn.init.zeros_(head.weight)
-    torch.nn.init.zeros_(head.bias)
-    optimizer = torch.optim.LBFGS(head.parameters(), max_iter=PROBE_ITERATIONS, line_search_fn="strong_wolfe")
+    weight_EC = known_NE.new_zeros(known_NE.shape[1], model.shape_HC[1], requires_grad=True)
+    bias_C = known_NE.new_zeros(model.shape_HC[1], requires_grad=True)
+    optimizer = torch.optim.LBFGS([weight_EC, bias_C], max_iter=PROBE_ITERATIONS, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimizer.zero_grad()
-        value = cross_entropy(head(known_NE), training.labels) + PROBE_DECAY * head.weight.square().sum()
+        logits_NC = known_NE @ weight_EC + bias_C
+        value = cross_entropy(logits_NC, training.labels) + PROBE_DECAY * weight_EC.square().sum()
         value.backward()  # type: ignore[no-untyped-call]
         return value
 
     optimizer.step(loss)  # type: ignore[no-untyped-call]
     with torch.no_grad():
-        return float((head(asked_NE).argmax(-1) == test.labels).double().mean())
+        return float(((asked_NE @ weight_EC + bias_C).argmax(-1) == test.labels).double().mean())

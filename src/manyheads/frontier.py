@@ -18,7 +18,9 @@ class Cell:
 
 
 def cells(experiment: Experiment, classes: int) -> dict[str, Cell]:
-    """By name: the experiment as it is, with smaller and smaller tables of predictions, with FedAvg, and alone."""
+    """By name: the experiment as it is, with smaller and smaller tables of predictions, with FedAvg where all clients
+    have the same model, and alone.
+    """
     own = experiment.algorithm.options()
     if experiment.algorithm.name != "mhd":
         raise ConfigurationError(
@@ -31,7 +33,7 @@ def cells(experiment: Experiment, classes: int) -> dict[str, Cell]:
 
     def fedavg(every: int) -> Cell:
         averaging = {"name": "averaging", "average_every": every}  # FedAvg hears everybody, whatever the graph
-        return Cell("averaging", experiment.with_values(algorithm=averaging, graph={"name": "complete"}))
+        return Cell("averaging", experiment.with_values(algorithm=averaging, graph={"name": "complete"}, groups=[]))
 
     made = {"weights": Cell("weights", experiment.with_values(algorithm={"exchange": "weights"}))}
     for top_k in sorted({1, min(3, classes), classes}, reverse=True):
@@ -40,7 +42,9 @@ def cells(experiment: Experiment, classes: int) -> dict[str, Cell]:
     if own.get("nu_emb", 1.0) > 0.0:
         made[f"top {min(3, classes)}, float16, embedding"] = predictions(min(3, classes), "float16", embedding=True)
     pool_every = int(own.get("pool_every", 100))
-    for every in dict.fromkeys((pool_every, min(10 * pool_every, experiment.training.steps))):
-        made[f"FedAvg every {every}"] = fedavg(every)
-    made["separate"] = Cell("alone", experiment.with_values(algorithm={"name": "separate"}))
+    one_model = all(experiment.model.of(0) == experiment.model.of(client) for client in range(experiment.clients))
+    if one_model:  # weights of different models cannot be averaged
+        for every in dict.fromkeys((pool_every, min(10 * pool_every, experiment.training.steps))):
+            made[f"FedAvg every {every}"] = fedavg(every)
+    made["separate"] = Cell("alone", experiment.with_values(algorithm={"name": "separate"}, groups=[]))
     return made

@@ -140,6 +140,10 @@ class CommunicationGraph:
         """Whether it has several phases."""
         return len(self._phases) > 1
 
+    def edges(self) -> set[tuple[int, int]]:
+        """Every (i, j) such that i learns from j at some time."""
+        return {(i, j) for _, learns_from in self._phases for i, others in enumerate(learns_from) for j in others}
+
     def hops(self, step: int) -> list[list[int | None]]:
         """[i][j]: over how many edges of the graphs up to `step` knowledge of j reaches i; None: over none."""
         edges = networkx.DiGraph()

@@ -47,11 +47,17 @@ def judge(folder: Path, *, device: str = "cpu", with_probe: bool = False) -> Jud
         measured[part.name] = {
             "private_accuracy": mean_by_head(found.private_accuracy),
             "shared_accuracy": mean_by_head(found.shared_accuracy),
+            "clients": [
+                {"private_accuracy": private, "shared_accuracy": shared}
+                for private, shared in zip(found.private_accuracy, found.shared_accuracy, strict=True)
+            ],
             "by_hop": hop_means(found.accuracy_on, ensemble.hops(summary["steps"])),
             "accuracy_on": found.accuracy_on,
         }
     measured["probe"] = probe_all(ensemble) if with_probe else None
-    return Judgement(summary | {"probe": measured["probe"] or summary["probe"]}, measured)
+    now = {key: value for key, value in measured["test"].items() if key != "clients"}
+    clients = [own | judged for own, judged in zip(summary["clients"], measured["test"]["clients"], strict=True)]
+    return Judgement(summary | now | {"clients": clients, "probe": measured["probe"] or summary.get("probe")}, measured)
 
 
 def probe_all(e: Ensemble) -> list[float]:

@@ -12,7 +12,7 @@ Decoding trusts nothing: whatever is not exactly this is a SnapshotError.
 
 import hashlib
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -33,7 +33,6 @@ from manyheads.snapshot import WeightsSnapshot
 
 MAGIC, DIGEST = b"MHPREDICT", 32
 CHUNK = 512  # rows asked at a time
-TOLERANCE = 1e-3  # by which rounding may lift a sum of probabilities above 1
 
 Precision = Literal["float32", "float16", "uint8"]
 Rest = Literal["spread", "renormalise"]
@@ -62,7 +61,7 @@ class Form(Section):
             p_BHT, class_BHT = p_BHT.topk(self.top_k, dim=-1)
             named = class_BHT.cpu().numpy().astype(self._class_dtype)
         if self.precision == "uint8":
-            p_BHT = (p_BHT * 255.0).floor()  # down, so that a row never sums to more than 1
+            p_BHT = (p_BHT * 255.0).round()
         return named, p_BHT.cpu().numpy().astype(DTYPES[self.precision])
 
     def embedding(self, embedding_BE: Tensor) -> NDArray[Any]:
@@ -77,6 +76,11 @@ class Form(Section):
     @property
     def _class_dtype(self) -> str:
         return "u1" if self.classes <= 256 else "<u2"
+
+    @property
+    def tolerance(self) -> float:
+        """By how much rounding may lift a sum of probabilities above 1."""
+        return 1e-3 + (self.top_k / 510.0 if self.precision == "uint8" else 0.0)
 
     def layout(self, rows: int, embedding: int) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Name, type and shape of each array of a message, in their order."""
@@ -157,7 +161,7 @@ def _check_numbers(table: Table) -> None:
     for name, values in (("probability", p_NHT), *((n, arrays[n]) for n in ("confidence", "embedding") if n in arrays)):
         if not np.isfinite(values).all():
             raise SnapshotError(f"{who}: holds a {name} that is not a number; the sender's model has diverged")
-    if (p_NHT < 0.0).any() or (p_NHT.sum(-1) > 1.0 + TOLERANCE).any():
+    if (p_NHT < 0.0).any() or (p_NHT.sum(-1) > 1.0 + header.form.tolerance).any():
         raise SnapshotError(f"{who}: holds probabilities below 0 or above 1 in sum; the sender must send a softmax")
     measured = arrays.get("confidence", np.zeros(0))
     if (measured < 0.0).any() or (measured > 1.0).any():
@@ -296,13 +300,12 @@ class PredictionsSnapshot:
         self.client, self.step = table.header.client, table.header.step
         self._catalogue, self._message = catalogue, message
         device = catalogue.public.images.device
-        kinds: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {"classes": lambda a: a.astype(np.int32)}
-        self._arrays = {
-            name: torch.from_numpy(kinds.get(name, np.copy)(array)).to(device)
-            for name, array in table.arrays.items()
-            if name not in ("names", "views")
-        }
+        held = {name: array.copy() for name, array in table.arrays.items() if name not in ("names", "views")}
+        if "classes" in held:
+            held["classes"] = held["classes"].astype(np.int32)  # torch does little with uint16
+        self._arrays = {name: torch.from_numpy(array).to(device) for name, array in held.items()}
         self._row_PV = torch.from_numpy(row_PV).to(device)
+        self._whole = bool((row_PV >= 0).all())
         self._public = torch.from_numpy(catalogue.public.indices).to(device)
 
     @property
@@ -316,14 +319,15 @@ class PredictionsSnapshot:
     def outputs(self, rows: Rows) -> Outputs:
         form, dtype = self._catalogue.form, rows.images.dtype
         row_B = self._rows(rows)
-        if bool((row_B < 0).any()):
+        if not self._whole and bool((row_B < 0).any()):
             raise SnapshotError(f"client {self.client}, step {self.step}: was asked about a row that it did not send")
         p_BHT = self._arrays["probabilities"][row_B].to(dtype)
         if form.precision == "uint8":
             p_BHT = p_BHT / 255.0
         p_BHC = p_BHT
         if form.names_classes or form.precision != "float32":  # otherwise nothing is missing
-            p_BHC = _all_classes(p_BHT, self._named(row_B), form.classes, self._catalogue.rest)
+            class_BHT = self._arrays["classes"][row_B].long() if form.names_classes else None
+            p_BHC = _all_classes(p_BHT, class_BHT, form.classes, self._catalogue.rest)
         confidence_BH = self._arrays["confidence"][row_B].to(dtype) if form.confidence else None
         embedding_BE = self._arrays["embedding"][row_B].to(dtype) if "embedding" in self._arrays else None
         return Outputs(p_BHC, embedding_BE, confidence_BH)
@@ -331,24 +335,25 @@ class PredictionsSnapshot:
     def tensors(self) -> dict[str, Tensor]:
         return {"message": torch.frombuffer(bytearray(self._message), dtype=torch.uint8)}
 
-    def _named(self, row_B: Tensor) -> Tensor | None:
-        return self._arrays["classes"][row_B].long() if "classes" in self._arrays else None
-
     def _rows(self, rows: Rows) -> Tensor:
         position_B = torch.searchsorted(self._public, rows.samples)
         return self._row_PV[position_B, rows.view_numbers]
 
 
 def _all_classes(p_BHT: Tensor, class_BHT: Tensor | None, classes: int, rest: Rest) -> Tensor:
-    """Probabilities of every class from the few that were sent."""
-    if rest == "renormalise":
-        total = p_BHT.sum(-1, keepdim=True)
-        p_BHT = torch.where(total > 0.0, p_BHT / total.clamp_min(1e-12), 1.0 / p_BHT.shape[-1])
-    left_BH1 = (1.0 - p_BHT.sum(-1, keepdim=True)).clamp_min(0.0)
+    """Probabilities of every class from the few that were sent.
+
+    A class that is not named is at most as likely as the last one that is, whatever rounding did.
+    """
+    sent, total_BH1 = p_BHT.shape[-1], p_BHT.sum(-1, keepdim=True)
     if class_BHT is None:
-        return p_BHT + left_BH1 / classes  # what rounding took
-    even_BH1 = left_BH1 / (classes - p_BHT.shape[-1])
-    return even_BH1.expand(*p_BHT.shape[:2], classes).scatter(-1, class_BHT, p_BHT)
+        even_BH1, p_BHC = total_BH1.new_zeros(()), p_BHT
+    else:
+        left_BH1 = (1.0 - total_BH1).clamp_min(0.0) if rest == "spread" else torch.zeros_like(total_BH1)
+        even_BH1 = torch.minimum(left_BH1 / (classes - sent), p_BHT[..., -1:])
+        p_BHC = even_BH1.expand(*p_BHT.shape[:2], classes).scatter(-1, class_BHT, p_BHT)
+    total_BH1 = total_BH1 + even_BH1 * (classes - sent)
+    return torch.where(total_BH1 > 0.0, p_BHC / total_BH1.clamp_min(1e-12), 1.0 / classes)
 
 
 class WindowSnapshot:
@@ -359,7 +364,7 @@ class WindowSnapshot:
 
     def __init__(self, catalogue: Catalogue, kept: WeightsSnapshot) -> None:
         self.client, self.step = kept.client, kept.step
-        self._catalogue, self._kept = catalogue, kept  # the checkpoint stays with its owner
+        self._catalogue, self.kept = catalogue, kept  # the checkpoint stays with its owner
         self._answers: PredictionsSnapshot | None = None
         self.nbytes = 0  # of the last answers
 
@@ -370,7 +375,7 @@ class WindowSnapshot:
         rows = [(np.unique(position[views == view]), int(view)) for view in np.unique(views)]
         self._answers, self.nbytes = None, 0
         if rows:
-            self._answers = self._catalogue.accept(self._catalogue.table(self._kept, rows))
+            self._answers = self._catalogue.accept(self._catalogue.table(self.kept, rows))
             self.nbytes = self._answers.nbytes
 
     def outputs(self, rows: Rows) -> Outputs:
@@ -379,4 +384,4 @@ class WindowSnapshot:
         return self._answers.outputs(rows)
 
     def tensors(self) -> dict[str, Tensor]:
-        return self._kept.tensors()
+        return self.kept.tensors()

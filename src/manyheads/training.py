@@ -173,6 +173,7 @@ def exchange(e: Ensemble, step: int) -> None:
         for node, client in enumerate(firsts)
     ]
     for client, snapshots in zip(firsts, received, strict=True):
+        client.bytes_received += algorithm.cost(client, snapshots)
         algorithm.apply(client, snapshots, step)
 
 

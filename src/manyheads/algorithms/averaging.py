@@ -25,6 +25,7 @@ class Averaging(Separate):
 
     needs_neighbours: ClassVar[bool] = True
     averages_weights: ClassVar[bool] = True
+    takes_means: ClassVar[bool] = True
 
     average_every: Positive = 100
     weighting: Weighting = "samples"
@@ -39,9 +40,6 @@ class Averaging(Separate):
     def apply(self, client: Client, received: list[Snapshot], step: int) -> None:
         mean = mean_values([s for s in received if isinstance(s, WeightsSnapshot)], self.weighting)
         client.state.values.copy_(mean)
-        # Where a client hears everybody, one mean is what it needs: a server, or an all-reduce, would bring it that.
-        heard = [snapshot.nbytes for snapshot in received[1:]]
-        client.bytes_received += max(heard) if len(received) == client.clients else sum(heard)
 
 
 @torch.no_grad()

@@ -53,6 +53,7 @@ class Algorithm:
     reads_public: ClassVar[bool] = False  # whether it trains on the public set
     needs_neighbours: ClassVar[bool] = False  # whether a client without neighbours is a mistake
     averages_weights: ClassVar[bool] = False  # whether neighbours must have the same model, and start from the same
+    takes_means: ClassVar[bool] = False  # whether what a client collects ends up in one mean
 
     @property
     def pool_size(self) -> int:
@@ -62,6 +63,11 @@ class Algorithm:
     def group_every(self) -> int | None:
         """Steps between two averagings within a group; None: the algorithm knows no groups."""
         return None
+
+    @property
+    def reads_public_labels(self) -> bool:
+        """Whether it trains with the labels of the public set."""
+        return False
 
     @property
     def compares_embeddings(self) -> bool:
@@ -101,6 +107,12 @@ class Algorithm:
     def collect(self, client: Client, neighbours: Neighbours, step: int) -> list[Snapshot]:
         """Ask neighbours for what it needs; change nothing. At step 0, if that is one: what the client starts with."""
         return []
+
+    def cost(self, client: Client, received: Sequence[Snapshot]) -> int:
+        """Bytes that the client receives with what it collected: equal snapshots once, its own not at all."""
+        sizes = [s.nbytes for s in {id(s): s for s in received}.values() if s.client != client.index]
+        # Where it takes the mean over everybody, one is what it needs: a server, or an all-reduce, would bring it that.
+        return max(sizes, default=0) if self.takes_means and len(sizes) == client.clients - 1 else sum(sizes)
 
     def apply(self, client: Client, received: list[Snapshot], step: int) -> None:
         """Take in what was collected, once all clients have collected."""

@@ -33,6 +33,7 @@ class FedMD(Algorithm):
 
     reads_public: ClassVar[bool] = True
     needs_neighbours: ClassVar[bool] = True
+    takes_means: ClassVar[bool] = True
 
     first_public_steps: Count = 0  # with the labels of the public set
     first_private_steps: Count = 0
@@ -48,6 +49,10 @@ class FedMD(Algorithm):
     @property
     def _round(self) -> int:
         return self.digest_steps + self.revisit_steps
+
+    @property
+    def reads_public_labels(self) -> bool:
+        return self.first_public_steps > 0
 
     def sent(self, heads: int, classes: int) -> Sent:
         form = Form(classes=classes, heads=1, top_k=classes, precision="float32", confidence=False)
@@ -87,26 +92,26 @@ class FedMD(Algorithm):
         rows = client.public.named(self._aligned(client, number), self._view(client, number), client.state.values.dtype)
         ordered = sorted(received, key=lambda snapshot: snapshot.client)
         client.memory["consensus"] = sum_of_scores(ordered, rows) / len(ordered)
-        # A server would send everybody the one mean.
-        heard = [snapshot.nbytes for snapshot in received[1:]]
-        client.bytes_received += max(heard) if len(received) == client.clients else sum(heard)
 
     def plan(self, client: Client, start: int, stop: int) -> Plan:
         """Which phase each step belongs to, and the public rows of the steps that read any."""
-        size, steps = client.training.public_batch_size, range(start, stop)
+        assert client.public is not None
+        size, steps, public_size = client.training.public_batch_size, range(start, stop), len(client.public)
         public, aligned = np.zeros((2, len(steps), size), dtype=np.int64)
         phase, view = np.zeros((2, len(steps)), dtype=np.int64)
         for at, step in enumerate(steps):
             number, into = divmod(step - self._first, self._round)
             if step < self.first_public_steps:
                 phase[at] = LABELLED
-                public[at] = self._batch(client, "labelled public", len(self._public(client)), 0, step)
+                public[at] = self._batch(client, "labelled public", public_size, 0, step)
+                view[at] = self._view(client, step * size // public_size)
             elif number >= 0 and into < self.digest_steps:
                 phase[at], view[at] = DIGEST, self._view(client, number)
                 subset = self._aligned(client, number)
                 aligned[at] = self._batch(client, "digest", len(subset), number, into)
                 public[at] = subset[aligned[at]]
-        return {"phase": phase, "public": public, "view": view, "aligned": aligned}
+        private = np.array([self._private_step(step) for step in steps])
+        return {"phase": phase, "public": public, "view": view, "aligned": aligned, "private step": private}
 
     def losses(self, client: Client, batch: Batch, step: int) -> dict[str, Tensor]:
         """Digest: L1 to the consensus. Revisit: the private task. First training: cross-entropy on either."""
@@ -126,9 +131,12 @@ class FedMD(Algorithm):
     def _round_of(self, step: int) -> int:
         return (step - self._first) // self._round
 
-    def _public(self, client: Client) -> Indices:
-        assert client.public is not None
-        return client.public.indices
+    def _private_step(self, step: int) -> int:
+        """How many steps on private data came before: the others use up none of them."""
+        number, into = divmod(step - self._first, self._round)
+        if number < 0:
+            return max(0, step - self.first_public_steps)
+        return self.first_private_steps + number * self.revisit_steps + max(0, into - self.digest_steps)
 
     def _aligned(self, client: Client, number: int) -> Indices:
         """The part of the public set of a round: the same for everybody, without samples of equal pixels."""

@@ -77,8 +77,6 @@ class MHD(Algorithm):
             )
         if self.select == "all" and self.self_target:
             raise ValueError('self_target = true: has no meaning with select = "all", which does not choose')
-        if self.exchange == "predictions" and not self.send_embedding and self.nu_emb > 0.0:
-            raise ValueError("send_embedding = false: then nothing can be compared; give nu_emb = 0 too")
         return self
 
     @property
@@ -87,7 +85,7 @@ class MHD(Algorithm):
 
     @property
     def compares_embeddings(self) -> bool:
-        return self.nu_emb > 0.0
+        return self.nu_emb > 0.0 and (self.send_embedding or self.exchange == "weights")
 
     def completed(self, classes: int) -> "MHD":
         return self if self.top_k is not None else dataclasses.replace(self, top_k=min(DEFAULT_TOP_K, classes))
@@ -137,15 +135,18 @@ class MHD(Algorithm):
         asked = int(generator(client.seed, "asked neighbour", client.index, step).integers(len(members)))
         return [neighbours[members[asked]]]
 
+    def cost(self, client: Client, received: Sequence[Snapshot]) -> int:
+        """Where the owner keeps its checkpoint, nothing came yet: its answers are counted as they are given."""
+        whole = client.catalogue is None or client.catalogue.whole
+        return super().cost(client, received) if whole else 0
+
     def apply(self, client: Client, received: list[Snapshot], step: int) -> None:
-        """Into the pool; equal snapshots are received once."""
+        """Into the pool."""
         for snapshot in received:
             client.pool.add(snapshot, client.seed, client.index, step)
         if client.catalogue is not None and not client.catalogue.whole:
             self._ask_rows(client, step)
-            client.bytes_received += sum(entry.nbytes for entry in client.pool.entries)
-        else:
-            client.bytes_received += sum(snapshot.nbytes for snapshot in {id(s): s for s in received}.values())
+            client.bytes_received += sum(entry.nbytes for entry in set(client.pool.entries))
 
     def resumed(self, client: Client, step: int) -> None:
         if client.catalogue is not None and not client.catalogue.whole:
@@ -156,18 +157,19 @@ class MHD(Algorithm):
         assert client.catalogue is not None
         assert client.public is not None
         entries = client.pool.entries
+        # Entries that are the same checkpoint are one, and are answered once.
+        asked = {e.kept: e for e in entries if isinstance(e, WindowSnapshot)}
         for number, entry in enumerate(entries):
             if isinstance(entry, WeightsSnapshot):
-                entries[number] = WindowSnapshot(client.catalogue, entry)
+                entries[number] = asked.setdefault(entry, WindowSnapshot(client.catalogue, entry))
         stop = min(step + self.pool_every, client.training.steps)
         if not entries or stop <= step:
             return
         rows = client.public.window(step, stop, client.training.public_batch_size)
         samples_SB, views_SB = rows.samples_SB.cpu().numpy(), rows.view_numbers_SB.cpu().numpy()
         drawn = [client.pool.draw(self.targets_per_step, client.seed, client.index, s) for s in range(step, stop)]
-        for number, entry in enumerate(entries):
-            due = [at for at, chosen in enumerate(drawn) if number in chosen]
-            assert isinstance(entry, WindowSnapshot)
+        for entry in asked.values():
+            due = [at for at, chosen in enumerate(drawn) if any(entries[number] is entry for number in chosen)]
             entry.answer(samples_SB[due].ravel(), views_SB[due].ravel())
 
     def plan(self, client: Client, start: int, stop: int) -> Plan:
@@ -221,7 +223,7 @@ class MHD(Algorithm):
 
     @torch.no_grad()
     def lesson(self, client: Client, batch: Batch) -> Lesson | None:
-        """The same choice as in `losses`."""
+        """The choice of `losses`, by the client as it answers others: in evaluation mode."""
         if self.select == "all":
             return None
         entries = [client.pool.entries[entry] for entry in batch.plan["targets"].tolist()]

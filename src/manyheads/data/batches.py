@@ -65,6 +65,7 @@ class Samples:
         self.views = views  # how many different views there are; None: a new one each epoch
         self._twins = twins  # for each sample the first one with the same pixels: they are shown in the same views
         self._epoch_cache: dict[int, tuple[Indices, NDArray[np.int64] | None]] = {}
+        self._view_cache: dict[int, NDArray[np.int64] | None] = {}
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -115,10 +116,11 @@ class Samples:
         return epoch if self.views is None else epoch % self.views
 
     def _draw(self, view: int) -> NDArray[np.int64] | None:
-        drawn = draw_views(
-            self._augment, generator(self._seed, f"{self._purpose} views", self._views_of, view), len(self)
-        )
-        return drawn if drawn is None or self._twins is None else drawn[self._twins]
+        if view not in self._view_cache:
+            rng = generator(self._seed, f"{self._purpose} views", self._views_of, view)
+            drawn = draw_views(self._augment, rng, len(self))
+            self._view_cache = {view: drawn if drawn is None or self._twins is None else drawn[self._twins]}
+        return self._view_cache[view]
 
     def _tensor(self, array: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(array).to(self.images.device)

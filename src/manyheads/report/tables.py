@@ -72,8 +72,8 @@ def probe_text(summary: Summary) -> str | None:
         return None
     spread = f" ({percent(min(probe))} to {percent(max(probe))})" if len(probe) > 1 else ""
     return (
-        f"Upper bound on shared accuracy: {percent(mean(probe))}{spread}, by a new linear head on the frozen "
-        "embedding, fitted with the private data of all clients."
+        f"The embedding allows about {percent(mean(probe))}{spread} % shared accuracy: what a new linear head on it, "
+        "frozen, reaches with the private data of all clients."
     )
 
 
