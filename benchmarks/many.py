@@ -18,10 +18,10 @@ from manyheads import Experiment, train
 Summaries = dict[str, list[dict[str, Any]]]
 
 
-def arguments(description: str | None, seeds: int = 3) -> argparse.Namespace:
+def arguments(description: str | None, seeds: int = 3, first: int = 0) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, default=seeds)
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--first", type=int, default=first, help="the first seed")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="runs at a time")
     parser.add_argument("--write", type=Path, help="a page whose section of this name is replaced: docs/results.md")
     return parser.parse_args()
