@@ -328,3 +328,23 @@ def test_a_frontier_runs_draws_and_goes_on(tiny_file: Path) -> None:
     assert Path("front/separate/seed-0/summary.json").exists()
     assert "holds another experiment" in refused("frontier", tiny_file, "--out", "front", "--set", "clients=2")
     assert 'starts from an experiment with "mhd"' in refused("frontier", tiny_file, "--set", "algorithm.name=separate")
+
+
+def test_evaluate_shows_what_it_measured_and_not_what_was_written(tiny_file: Path) -> None:
+    call("run", tiny_file)
+    path = Path("runs/tiny/summary.json")
+    summary = json.loads(path.read_text())
+    for client in (summary, *summary["clients"]):
+        client["shared_accuracy"] = [0.98765] * 3
+    path.write_text(json.dumps(summary))
+    result = call("evaluate", "runs/tiny")
+    assert result.exit_code == 0, result.output
+    assert "98.8" not in result.output
+
+
+def test_a_frontier_of_different_models_has_no_fedavg(tiny_file: Path) -> None:
+    settings = ("--set", "model.width=[4, 6, 4]", "--set", "groups=[[0, 2], [1]]", "--set", "training.steps=8")
+    result = call("frontier", tiny_file, "--out", "mixed", *settings)
+    assert result.exit_code == 0, result.output
+    assert not list(Path("mixed").glob("fedavg*"))
+    assert Path("mixed/top-3-float16/seed-0/summary.json").exists()

@@ -180,9 +180,10 @@ def test_the_probe_finds_what_the_embedding_holds() -> None:
             label = (images[:, 0, 0, 0] * 63.75 + 127.5).round().long() // 50
             return torch.zeros(len(images), 1, 4), nn.functional.one_hot(label % self.told_apart, 4).float()
 
-    training, test = part([0, 1, 2, 3] * 30), part([3, 2, 1, 0] * 5)
+    training, test, before = part([0, 1, 2, 3] * 30), part([3, 2, 1, 0] * 5), torch.get_rng_state()
     assert probe(Embeds(4), training, test) == 1.0  # type: ignore[arg-type]
     assert probe(Embeds(2), training, test) == 0.5  # type: ignore[arg-type]
+    assert torch.equal(before, torch.get_rng_state()), "nothing draws from a global generator"
 
 
 def test_the_probe_is_an_event_and_a_part_of_the_summary(tiny: Experiment, tmp_path: Path) -> None:

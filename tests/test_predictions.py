@@ -686,3 +686,16 @@ def test_a_table_is_only_made_by_algorithms_that_exchange_tables(tiny: Experimen
         algorithm: Algorithm = ensemble.algorithm
         assert algorithm.sent(ensemble.heads, 10) is None
         assert all(client.catalogue is None for client in ensemble.clients)
+
+
+def test_equal_checkpoints_in_a_pool_are_answered_once(tiny: Experiment) -> None:
+    """Two clients: a first filling shows one neighbour only, as often as the pool has places."""
+    experiment = predictions(tiny.with_values(clients=2), pool_size=4, targets_per_step=4)
+    ensemble = assemble(experiment.with_values(data={"public_views": 50}))
+    assert ensemble.clients[0].catalogue is not None
+    assert not ensemble.clients[0].catalogue.whole
+    exchange(ensemble, step=0)
+    client = ensemble.clients[0]
+    assert len(client.pool) == 4
+    assert len({id(entry) for entry in client.pool.entries}) == 1
+    assert client.bytes_received == client.pool.entries[0].nbytes

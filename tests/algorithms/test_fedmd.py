@@ -235,3 +235,31 @@ def test_its_own_knobs_are_the_defaults() -> None:
     made = FedMD()
     assert (made.digest_steps, made.revisit_steps, made.alignment_samples) == (50, 50, 5_000)
     assert FedMD(first_public_steps=10).exchange_steps(210) == range(10, 210, 100)
+
+
+def test_steps_on_public_data_use_up_no_private_samples(tiny: Experiment) -> None:
+    """Private training goes through the private stream without gaps, however long digesting takes."""
+    ensemble = assemble(fedmd(tiny))
+    client, algorithm = ensemble.clients[1], ensemble.algorithm
+    private_steps = [*range(4), *range(9, 12), *range(17, 20)]
+    seen = []
+    for start, stop in ((0, 4), (4, 11), (11, 20)):  # windows that do not end with phases
+        batches = client.batches(start, stop, algorithm.plan(client, start, stop))
+        seen += [batches.at(step).private.samples.tolist() for step in range(start, stop) if step in private_steps]
+    assert seen == client.private.window(0, len(private_steps), 16).samples_SB.tolist()
+
+
+def test_labelled_training_goes_through_the_views(tiny: Experiment) -> None:
+    data = {"augment": "crop-flip", "public_views": 3}
+    knobs = {"first_public_steps": 100, "first_private_steps": 0}
+    ensemble = assemble(fedmd(tiny, knobs, data=data, training={"steps": 108}))
+    view = ensemble.algorithm.plan(ensemble.clients[0], 0, 100)["view"].tolist()
+    assert view == [step * 16 // 431 % 3 for step in range(100)]
+
+
+def test_labels_of_private_samples_are_nobody_s_public_labels(tiny: Experiment) -> None:
+    with pytest.raises(ConfigurationError, match="would train on the labels of everybody's private samples"):
+        check(fedmd(tiny, {"first_public_steps": 8, "first_private_steps": 4}, data={"public": "all"}))
+    assert check(fedmd(tiny, data={"public": "all"})).algorithm == FedMD(
+        first_private_steps=4, digest_steps=5, revisit_steps=3
+    )
