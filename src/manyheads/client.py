@@ -103,6 +103,11 @@ class Client:
         density = Density.from_tensors(beside)
         return WeightsSnapshot(self.index, step, values, integers, self.replica, len(self.private), density)
 
+    @property
+    def asks_by_window(self) -> bool:
+        """Whether it is told only the rows that it draws until the next exchange, instead of whole tables."""
+        return self.catalogue is not None and not self.catalogue.whole
+
     def batches(self, start: int, stop: int, plan: Plan) -> "WindowBatches":
         """The batches of steps start ... stop - 1."""
         return WindowBatches(self, start, stop, plan)

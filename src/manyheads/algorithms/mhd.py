@@ -121,7 +121,7 @@ class MHD(Algorithm):
             client.memory.update(private_density(client, step).tensors())
 
     def show(self, client: Client, step: int) -> Snapshot:
-        if client.catalogue is not None and not client.catalogue.whole:
+        if client.asks_by_window:
             return client.snapshot(step)  # stays with its owner, who answers from it: `_ask_rows`
         return SNAPSHOTS[self.exchange](client, step)
 
@@ -137,19 +137,18 @@ class MHD(Algorithm):
 
     def cost(self, client: Client, received: Sequence[Snapshot]) -> int:
         """Where the owner keeps its checkpoint, nothing came yet: its answers are counted as they are given."""
-        whole = client.catalogue is None or client.catalogue.whole
-        return super().cost(client, received) if whole else 0
+        return 0 if client.asks_by_window else super().cost(client, received)
 
     def apply(self, client: Client, received: list[Snapshot], step: int) -> None:
         """Into the pool."""
         for snapshot in received:
             client.pool.add(snapshot, client.seed, client.index, step)
-        if client.catalogue is not None and not client.catalogue.whole:
+        if client.asks_by_window:
             self._ask_rows(client, step)
             client.bytes_received += sum(entry.nbytes for entry in set(client.pool.entries))
 
     def resumed(self, client: Client, step: int) -> None:
-        if client.catalogue is not None and not client.catalogue.whole:
+        if client.asks_by_window:
             self._ask_rows(client, step - step % self.pool_every)
 
     def _ask_rows(self, client: Client, step: int) -> None:
@@ -194,13 +193,12 @@ class MHD(Algorithm):
         p_JBKC, confidence_JBK = self._candidates(client, public_BHC.detach(), embedding_BE.detach(), foreign)
         target_BKC = distillation.targets(p_JBKC, confidence_JBK, self.select, _uniform(batch, p_JBKC.device))
         ramp = float(batch.plan["ramp"])
-        foreign_BE = [said.embedding_BE for said in foreign if said.embedding_BE is not None]
-        widths = dict.fromkeys([client.model.embedding_width, *(other.shape[-1] for other in foreign_BE)])
+        embedding = embedding_BE.new_zeros(())
         if self.compares_embeddings:
-            own_BE = {width: client.model.mapped(embedding_BE, width) for width in widths}
+            foreign_BE = [said.embedding_BE for said in foreign if said.embedding_BE is not None]
+            widths = {client.model.embedding_width, *(other.shape[-1] for other in foreign_BE)}
+            own_BE = {width: client.model.mapped(embedding_BE, width) for width in sorted(widths)}
             embedding = distillation.embedding_loss(own_BE, foreign_BE)
-        else:
-            embedding = embedding_BE.new_zeros(())
         return {
             "cross_entropy": cross_entropy(private_BHC[:, 0], batch.labels),
             "embedding": ramp * self.nu_emb * embedding,
