@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from manyheads import ConfigurationError, Experiment
-from manyheads.ensemble import check
+from manyheads.checks import check
 
 EXAMPLE = Path(__file__).parent.parent / "experiments" / "cifar100.toml"
 

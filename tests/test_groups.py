@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from manyheads import ConfigurationError, Experiment, resume, train
+from manyheads.checks import check
 from manyheads.engine.base import Window
 from manyheads.engine.plain import Plain
-from manyheads.ensemble import Ensemble, assemble, check
+from manyheads.ensemble import Ensemble, assemble
 from manyheads.snapshot import WeightsSnapshot
 from manyheads.training import Interrupted, exchange
 from tests.contracts import train_by_hand, weights

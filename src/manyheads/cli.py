@@ -12,9 +12,9 @@ from typing import Annotated, Any, TypeVar
 import numpy as np
 import typer
 
+from manyheads.checks import check
 from manyheads.console import Screen
 from manyheads.demo import DEMO_OUT, demo_runs, make_room, moral
-from manyheads.ensemble import check
 from manyheads.errors import ManyheadsError, RunError
 from manyheads.experiment import Experiment
 from manyheads.export import export as export_model

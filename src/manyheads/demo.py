@@ -6,7 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from manyheads.ensemble import check
+from manyheads.checks import check
 from manyheads.errors import ConfigurationError
 from manyheads.experiment import Experiment
 from manyheads.runs import read_experiment

@@ -11,11 +11,12 @@ from torch.nn.functional import cross_entropy
 
 from manyheads import ConfigurationError, Experiment, train
 from manyheads.algorithms.fedmd import FedMD
+from manyheads.checks import check
 from manyheads.client import Batch, Client
 from manyheads.data.batches import Rows
 from manyheads.engine.base import Window
 from manyheads.engine.plain import Plain
-from manyheads.ensemble import Ensemble, assemble, check
+from manyheads.ensemble import Ensemble, assemble
 from manyheads.runs import Event
 from manyheads.training import Silent, exchange
 from tests.contracts import train_by_hand, weights

@@ -8,7 +8,8 @@ import pytest
 
 from manyheads import ConfigurationError, Experiment, resume, train
 from manyheads.algorithms import ALGORITHMS
-from manyheads.ensemble import assemble, check
+from manyheads.checks import check
+from manyheads.ensemble import assemble
 from manyheads.graph import GRAPHS, Phases
 from manyheads.runs import Event, read_events
 from manyheads.training import Interrupted, Result, Silent

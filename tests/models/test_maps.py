@@ -10,7 +10,8 @@ import safetensors.torch
 import torch
 
 from manyheads import ConfigurationError, Experiment, load_model, train
-from manyheads.ensemble import Ensemble, assemble, check
+from manyheads.checks import check
+from manyheads.ensemble import Ensemble, assemble
 from manyheads.export import export
 from manyheads.runs import read_summary
 from manyheads.training import exchange

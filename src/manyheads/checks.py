@@ -1,0 +1,224 @@
+"""Everything that an experiment says, loaded and found consistent; no model is trained and nothing is written."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from manyheads import algorithms
+from manyheads.algorithms.base import Algorithm
+from manyheads.data import sources
+from manyheads.data.arrays import Dataset
+from manyheads.data.split import Split, default_per_client, split
+from manyheads.errors import ConfigurationError
+from manyheads.experiment import Experiment
+from manyheads.graph import CommunicationGraph, with_defaults
+from manyheads.models.client_model import ClientModel, make_model
+
+
+@dataclass(frozen=True)
+class Checked:
+    """All that an experiment says, found consistent; no model is made yet."""
+
+    experiment: Experiment  # complete, with defaults
+    dataset: Dataset
+    split: Split
+    groups: tuple[tuple[int, ...], ...]  # the nodes of the graph; mostly each client is one
+    graph: CommunicationGraph
+    algorithm: Algorithm
+    embedding_widths: tuple[int, ...]  # by client
+
+    @property
+    def heads(self) -> int:
+        return 1 + (self.experiment.model.auxiliary_heads if self.algorithm.teaches_heads else 0)
+
+    def architecture(self, client: int) -> ClientModel:
+        """A client's model, with its numbers still to be filled in."""
+        return make_model(
+            self.experiment.model.of(client),
+            channels=self.dataset.image_shape[2],
+            heads=self.heads,
+            classes=self.dataset.classes,
+            foreign_widths=self.foreign_widths(client),
+        )
+
+    def foreign_widths(self, client: int) -> list[int]:
+        """Widths of embeddings that the client must map its own to."""
+        if not self.algorithm.compares_embeddings:
+            return []
+        return sorted(set(self.embedding_widths) - {self.embedding_widths[client]})
+
+    @cached_property
+    def exchange_steps(self) -> frozenset[int]:
+        """Before which steps clients meet."""
+        return frozenset(self.algorithm.exchange_steps(self.experiment.training.steps))
+
+    @cached_property
+    def averaging_steps(self) -> frozenset[int]:
+        """Before which steps the members of a group average; always before they meet others, and at the end."""
+        every, steps = self.algorithm.group_every, self.experiment.training.steps
+        if every is None or len(self.groups) == self.experiment.clients:
+            return frozenset()
+        return frozenset({*range(every, steps, every), *self.exchange_steps, steps} - {0})  # they start as equals
+
+    def hops(self, step: int) -> list[list[int | None]]:
+        """[i][j]: hops from client j to client i; within a group there are none."""
+        node = {client: number for number, group in enumerate(self.groups) for client in group}
+        away = self.graph.hops(step)
+        return [[away[node[i]][node[j]] for j in range(len(node))] for i in range(len(node))]
+
+    def label_counts(self) -> NDArray[np.int64]:
+        """Clients x classes: private samples."""
+        return self.split.label_counts(self.dataset.train_labels, self.dataset.classes)
+
+    def classes_without_samples(self) -> list[int]:
+        """Labels that no client has a private sample of."""
+        return [int(label) for label in np.flatnonzero(self.label_counts().sum(0) == 0)]
+
+
+def check(experiment: Experiment) -> Checked:
+    """Load the data and check everything; raise where something is wrong."""
+    dataset = sources.load(experiment.data)
+    if experiment.clients > len(dataset.train_labels):
+        raise ConfigurationError(
+            f"clients = {experiment.clients}: more than the {len(dataset.train_labels)} training samples"
+        )
+    experiment = complete(experiment, dataset.classes)
+    algorithm = algorithms.make_algorithm(experiment.algorithm)
+    groups = _groups(experiment, algorithm)
+    graph = _graph(experiment, len(groups))
+    parts = split(experiment.data, dataset.train_labels, dataset.classes, experiment.clients, experiment.seed)
+    algorithm.check(experiment.training.steps, dataset.classes)
+    _check(experiment, algorithm, graph, parts)
+    widths = _embedding_widths(experiment, dataset)
+    checked = Checked(experiment, dataset, parts, groups, graph, algorithm, widths)
+    _check_equal_models(checked)
+    return checked
+
+
+def complete(experiment: Experiment, classes: int) -> Experiment:
+    """The experiment with every default written out, as its run folder holds it."""
+    data: dict[str, Any] = {"private_fraction": experiment.data.private_share}
+    primary = experiment.data.primary_labels
+    if primary.assignment == "random" and primary.per_client is None:
+        data["primary_labels"] = {"assignment": "random", "per_client": default_per_client(classes)}
+    algorithm, graph = algorithms.with_defaults(experiment.algorithm, classes), with_defaults(experiment.graph)
+    return experiment.with_values(data=data, algorithm=algorithm.model_dump(), graph=graph.model_dump())
+
+
+def _groups(experiment: Experiment, algorithm: Algorithm) -> tuple[tuple[int, ...], ...]:
+    """The nodes of the graph: the groups, or each client by itself."""
+    if not experiment.groups:
+        return tuple((client,) for client in range(experiment.clients))
+    if algorithm.group_every is None:
+        raise ConfigurationError(
+            f'groups: algorithm.name = "{experiment.algorithm.name}" knows no groups, "mhd" does; leave them out'
+        )
+    listed = sorted(client for group in experiment.groups for client in group)
+    if listed != list(range(experiment.clients)) or not all(experiment.groups):
+        raise ConfigurationError(
+            f"groups: each of the clients 0 to {experiment.clients - 1} must be in exactly one group, none empty"
+        )
+    if experiment.algorithm.options().get("confidence") == "density":
+        raise ConfigurationError(
+            'groups: algorithm.confidence = "density" measures what one client trained on; take "max_probability"'
+        )
+    return tuple(tuple(sorted(group)) for group in experiment.groups)
+
+
+def _graph(experiment: Experiment, nodes: int) -> CommunicationGraph:
+    try:
+        return CommunicationGraph(experiment.graph, nodes, experiment.seed)
+    except ConfigurationError as error:
+        text = str(error)
+        raise ConfigurationError(text.replace("client", "group") if experiment.groups else text) from None
+
+
+def _embedding_widths(experiment: Experiment, dataset: Dataset) -> tuple[int, ...]:
+    """By client. Each different model is made once, which shows what is wrong with it."""
+    model, channels = experiment.model, dataset.image_shape[2]
+    for key, given in model.lists.items():
+        if given != experiment.clients:
+            raise ConfigurationError(
+                f"model.{key}: a list of {given} for clients = {experiment.clients}; give one for all or one for each"
+            )
+    made: dict[str, int] = {}
+    for client in range(experiment.clients):
+        own = model.of(client)
+        if (name := f"{own.backbone} {own.width}") not in made:
+            try:
+                made[name] = make_model(own, channels=channels, heads=1, classes=dataset.classes).embedding_width
+            except (RuntimeError, MemoryError):
+                raise ConfigurationError(
+                    f"model.width = {own.width}: such a {own.backbone} does not fit into memory"
+                ) from None
+    return tuple(made[f"{own.backbone} {own.width}"] for own in map(model.of, range(experiment.clients)))
+
+
+def _check_equal_models(checked: Checked) -> None:
+    """Where weights are averaged, among neighbours or within a group, they must be those of the same model."""
+    experiment = checked.experiment
+    pairs = [(group[0], member, "groups") for group in checked.groups for member in group[1:]]
+    if checked.algorithm.averages_weights:
+        key = f'algorithm.name = "{experiment.algorithm.name}"'
+        pairs += [(i, j, key) for i, j in sorted(checked.graph.edges())]
+    for i, j, key in pairs:
+        one, other = experiment.model.of(i), experiment.model.of(j)
+        if one != other:
+            raise ConfigurationError(
+                f"{key}: the weights of client {i} ({one.backbone}, width {one.width}) and client {j} "
+                f"({other.backbone}, width {other.width}) cannot be averaged; give them the same model"
+                + ("" if key == "groups" else ', or take algorithm.name = "mhd"')
+            )
+
+
+def _check(experiment: Experiment, algorithm: Algorithm, graph: CommunicationGraph, parts: Split) -> None:
+    """What only the whole experiment can tell."""
+    training, private = experiment.training, sum(len(own) for own in parts.private)
+    if training.batch_size > private:
+        raise ConfigurationError(
+            f"training.batch_size = {training.batch_size}: larger than all {private} private samples; at most {private}"
+        )
+    if training.warmup_steps > training.steps:
+        raise ConfigurationError(
+            f"training.warmup_steps = {training.warmup_steps}: longer than training.steps = {training.steps}"
+        )
+    if algorithm.needs_neighbours and graph.clients == 1:
+        raise ConfigurationError(
+            f"{'groups: one group only' if experiment.groups else 'clients = 1'}: algorithm.name = "
+            f'"{experiment.algorithm.name}" needs at least 2 {"groups" if experiment.groups else "clients"}; '
+            + ('leave groups out and take "averaging"' if experiment.groups else 'for one model alone take "separate"')
+        )
+    exchanges = algorithm.exchange_steps(training.steps)
+    if algorithm.needs_neighbours and not exchanges:
+        raise ConfigurationError(
+            f"training.steps = {training.steps}: nothing is exchanged in so few; lower algorithm.pool_every"
+        )
+    lonely = graph.lonely(exchanges) if algorithm.needs_neighbours else []
+    if lonely:
+        raise ConfigurationError(
+            f'graph.name = "{experiment.graph.name}": {"group" if experiment.groups else "client"} {lonely[0]} has '
+            "nobody to learn from, which "
+            f'algorithm.name = "{experiment.algorithm.name}" needs; give it an edge or take "separate"'
+        )
+    if algorithm.teaches_heads and experiment.model.auxiliary_heads < 1:
+        raise ConfigurationError(
+            f'model.auxiliary_heads = 0: algorithm.name = "{experiment.algorithm.name}" teaches auxiliary heads; '
+            "give at least 1"
+        )
+    if not algorithm.reads_public:
+        return
+    if len(parts.public) == 0:
+        raise ConfigurationError("data.public_fraction = 0: the public set has no samples; raise it")
+    if algorithm.reads_public_labels and experiment.data.public == "all":
+        raise ConfigurationError(
+            f'data.public = "all": algorithm.name = "{experiment.algorithm.name}" would train on the labels of '
+            "everybody's private samples; give a public_fraction"
+        )
+    if training.public_batch_size > len(parts.public):
+        raise ConfigurationError(
+            f"training.public_batch_size = {training.public_batch_size}: larger than the {len(parts.public)} "
+            f"public samples; at most {len(parts.public)}, or raise data.public_fraction"
+        )
