@@ -9,6 +9,7 @@ import pytest
 from manyheads import ConfigurationError, Experiment
 from manyheads.checks import check
 
+DIGITS = {"source": "digits"}
 EXAMPLE = Path(__file__).parent.parent / "experiments" / "cifar100.toml"
 
 
@@ -19,7 +20,7 @@ def test_it_survives_a_round_trip(tiny: Experiment) -> None:
 
 
 def test_a_completed_experiment_holds_every_default_and_is_complete(tiny: Experiment) -> None:
-    short = Experiment(clients=4, model={"backbone": "cnn"})
+    short = Experiment(clients=4, data=DIGITS, model={"backbone": "cnn"})
     whole = check(short).experiment
     assert whole.algorithm.options()["ramp"] == {"hold": 0.1, "rise": 0.3}
     assert whole.data.primary_labels.per_client == 2
@@ -67,8 +68,11 @@ def test_another_algorithm_starts_from_its_own_defaults(tiny: Experiment) -> Non
         ("clients = 3\n[data]\nskew = -1.0", "data.skew = -1.0: input should be greater than or equal to 0"),
         ("clients = 3\n[data]\nskew = nan", "data.skew = NaN"),
         ("clients = 3\n[data]\npublic_fraction = 1.5", "data.public_fraction = 1.5: input should be less than"),
-        ("clients = 3\n[data]\nprivate_fraction = 0.95", "public and validation parts leave 0.9"),
-        ("clients = 3\n[data]\nvalidation_fraction = 0.95", "together more than all training samples"),
+        ("clients = 3\ndata = {source = 'digits', private_fraction = 0.95}", "public and validation parts leave 0.9"),
+        (
+            "clients = 3\ndata = {source = 'digits', validation_fraction = 0.95}",
+            "together more than all training samples",
+        ),
         (
             "clients = 3\n[training]\nbatch_size = 1",
             "training.batch_size = 1: input should be greater",
@@ -109,14 +113,14 @@ def test_the_example_of_the_paper_s_setting_loads() -> None:
 
 
 def test_a_default_follows_what_it_depends_on() -> None:
-    short = Experiment(clients=8)
+    short = Experiment(clients=8, data=DIGITS)
     assert short.with_values(data={"public_fraction": 0.3}).data.private_share == pytest.approx(0.7)
     assert short.with_values(data={"public": "all"}).data.private_share == 1.0
     assert short.with_values(data={"validation_fraction": 0.1}).data.private_share == pytest.approx(0.8)
 
 
 def test_a_section_without_a_name_means_the_default() -> None:
-    made = Experiment.from_toml("clients = 3\n[algorithm]\nnu_aux = 1.0\n[graph]\n")
+    made = Experiment.from_toml("clients = 3\n[data]\nsource = 'digits'\n[algorithm]\nnu_aux = 1.0\n[graph]\n")
     assert (made.algorithm.name, made.graph.name) == ("mhd", "complete")
     assert check(made).experiment.algorithm.options()["nu_aux"] == 1.0
 
@@ -127,6 +131,38 @@ def test_a_completed_graph_holds_its_defaults() -> None:
         ({"name": "islands"}, {"size": 2}),
         ({"name": "phases", "phases": phases}, {"phases": [{**phases[0], "size": 2}, {**phases[1], "degree": 3}]}),
     ):
-        whole = check(Experiment(clients=4, graph=graph, algorithm={"name": "separate"})).experiment
+        whole = check(Experiment(clients=4, data=DIGITS, graph=graph, algorithm={"name": "separate"})).experiment
         assert whole.graph.options() == expected
         assert check(Experiment.from_toml(str(whole))).experiment == whole
+
+
+def test_the_two_keys_without_a_default() -> None:
+    for text, key in (("seed = 1", "clients"), ("clients = 3", "data.source"), ("clients = 3\n[data]", "data.source")):
+        with pytest.raises(ConfigurationError, match=f"^{key}: missing; "):
+            Experiment.from_toml(text if key != "clients" else "data = {source = 'digits'}")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("alpha=3", "alpha: unknown key; did you mean data.alpha?"),
+        ("algorithm={name='averaging', average_every=20", "the value is not valid TOML"),
+        ("algorithm.name=FedAvg", 'FedAvg is "averaging" on the complete graph'),
+        ("algorithm.name=FedMD", 'did you mean "fedmd"'),
+        ("graph.name=ring", 'that is "cycle"'),
+    ],
+)
+def test_what_people_write_is_understood(tiny_file: Path, override: str, message: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        check(Experiment.load(tiny_file, [override]))
+    assert message in str(error.value)
+
+
+def test_a_folder_is_not_an_experiment(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="is a folder; give a TOML file"):
+        Experiment.load(tmp_path)
+    (tmp_path / "experiment.toml").write_text("")
+    with pytest.raises(
+        ConfigurationError, match=r"its experiment is .*experiment.toml; go on with it by: manyheads resume"
+    ):
+        Experiment.load(tmp_path)

@@ -197,26 +197,43 @@ def test_states_in_which_an_algorithm_is_judged_have_a_line_each() -> None:
 
 
 def test_compare_shows_states_bytes_and_spread() -> None:
-    one = summary(private_accuracy=[0.97], shared_accuracy=[0.8], after=AFTER, exchange=None)
+    one = summary(
+        private_accuracy=[0.97], shared_accuracy=[0.8], after=AFTER, exchange=None, algorithm="fedmd", steps=40
+    )
     later = {**AFTER, "digest": {"private_accuracy": [0.931], "shared_accuracy": [0.922]}}
     table = tables.compare_table({"mhd": [summary()], "fedmd": [one, {**one, "after": later}]})
     assert headers(table) == [
-        "run", "clients", "private main", "shared main", "shared aux 1", "shared aux 2", "received per client",
-        "seconds",
+        "run", "steps", "private main", "shared main", "shared aux 1", "shared aux 2", "received per client", "seconds",
     ]  # fmt: skip
     assert rows(table) == [
-        ["mhd", "3", "80.0", "31.0", "50.0", "55.0", "2.0 KB", "1.5"],
-        ["fedmd", "3", "97.0 ± 0.0", "80.0 ± 0.0", "", "", "2.0 KB", "1.5"],
-        ["fedmd (after digest)", "", "94.1 ± 1.4", "91.2 ± 1.4", "", "", "", ""],
-        ["fedmd (after revisit)", "", "97.0 ± 0.0", "80.0 ± 0.0", "", "", "", ""],
+        ["mhd", "20", "80.0", "31.0", "50.0", "55.0", "2.0 KB", "1.5"],
+        ["fedmd (after digest)", "40", "94.1 ± 1.4", "91.2 ± 1.4", "", "", "2.0 KB", "1.5"],
+        ["fedmd (after revisit)", "40", "97.0 ± 0.0", "80.0 ± 0.0", "", "", "2.0 KB", "1.5"],
     ]
+
+
+def test_compare_says_what_runs_differ_in_where_their_names_do_not() -> None:
+    ring, all_of_them = summary(graph="cycle"), summary(graph="complete")
+    table = tables.compare_table({"one": [ring], "two": [all_of_them]})
+    assert headers(table)[1:3] == ["algorithm", "private main"]
+    assert [row[1] for row in rows(table)] == ["mhd, cycle", "mhd, complete"]
+    named = tables.compare_table({"mhd": [ring], "separate": [summary(algorithm="separate", graph=None)]})
+    assert headers(named)[1] == "private main"
+
+
+def test_a_doubt_is_said_where_the_last_head_knows_less_than_the_main_one() -> None:
+    assert tables.doubt_text(summary(shared_accuracy=[0.3, 0.4, 0.5], validation=None)) is None
+    assert "Distillation did not help" in str(
+        tables.doubt_text(summary(shared_accuracy=[0.3, 0.4, 0.2], validation=None))
+    )
+    assert tables.doubt_text(summary(shared_accuracy=[0.3], validation=None)) is None
 
 
 def test_old_summaries_are_shown_as_they_were() -> None:
     old = old_summary()
     assert len(rows(tables.run_table(old))) == 8
     assert headers(tables.run_table(old))[-1] == "received"
-    assert rows(tables.compare_table({"old": [old]}))[0][:3] == ["old", "3", "80.0"]
+    assert rows(tables.compare_table({"old": [old]}))[0][:5] == ["old", "mhd", "3", "20", "80.0"]
     for table in (tables.hop_table(old), tables.taught_table(old), tables.taught_by_class_table(old)):
         assert table.row_count == 0
     assert tables.after_text(old) == []

@@ -183,8 +183,9 @@ def split(
     checked = check(Experiment.load(experiment, settings or ()))
     parts, dataset, counts = checked.split, checked.dataset, checked.label_counts().tolist()
     screen.show(tables.split_table(counts, parts.primary_labels, dataset.class_names))
-    owners = tables.primary_clients(parts.primary_labels, dataset.classes)
-    screen.say("Labels by number of primary clients: " + ", ".join(f"{labels} with {n}" for n, labels in owners))
+    if any(parts.primary_labels):
+        owners = tables.primary_clients(parts.primary_labels, dataset.classes)
+        screen.say("Labels by number of primary clients: " + ", ".join(f"{labels} with {n}" for n, labels in owners))
     used = np.unique(np.concatenate([parts.public, parts.validation, *parts.private]))
     counted = {
         "training": len(dataset.train_labels),
@@ -233,7 +234,7 @@ def evaluate_run(
     screen = Screen(quiet)
     judged = judge(folder, device=device, with_probe=with_probe)
     write_whole(folder / "evaluation.json", json.dumps(judged.measured, indent=1).encode())
-    _show_tables(screen, judged.summary)
+    _show_tables(screen, judged.summary | {"taught": None})  # that was counted while it trained
     screen.say(f"Written: {folder / 'evaluation.json'}")
 
 
@@ -247,7 +248,7 @@ def frontier(
     device: DeviceName = "cpu",
     quiet: Quiet = False,
 ) -> None:
-    """Bytes against accuracy: the same experiment with smaller and smaller exchanges, and with FedAvg."""
+    """Bytes against accuracy: smaller and smaller exchanges, gossip averaging, and FedAvg (on the complete graph)."""
     screen = Screen(quiet)
     loaded = check(Experiment.load(experiment, settings or ()))
     folder = out or Path("runs") / f"{experiment.stem}-frontier"
@@ -269,6 +270,8 @@ def frontier(
         (name, cell.kind, mean(map(mean, (s["bytes_received"] for s in summaries[name]))), _last_head(summaries[name]))
         for name, cell in made.items()
     ]
+    if seeds == 1:
+        screen.say("One seed: differences of some points may be chance; --seeds 3 shows the spread.")
     plots.save(plots.frontier_figure(points), folder / "frontier.png")
     screen.say(f"Picture: {folder / 'frontier.png'}. Runs: {folder}/*/seed-*")
 
@@ -298,6 +301,8 @@ def _show_result(screen: Screen, result: Result, folder: Path) -> None:
         screen.say(f"warning: {text}")
     if len(summary["shared_accuracy"]) > 1:
         screen.say(tables.deploy_text(summary))
+    if doubt := tables.doubt_text(summary):
+        screen.say(doubt)
     screen.say(
         f"{summary['steps']} steps in {summary['seconds']:.1f} s "
         f"({summary['client_steps_per_second']:.0f} client-steps/s); received by all clients together: "

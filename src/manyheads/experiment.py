@@ -69,7 +69,7 @@ class PrimaryLabels(Section):
 
 
 class DataConfig(Section):
-    source: str = "digits"
+    source: str
     path: str | None = None
     public: Literal["fraction", "all"] = "fraction"
     public_fraction: Fraction = 0.1
@@ -164,7 +164,7 @@ class Experiment(Section):
     seed: Annotated[int, Field(ge=0)] = 0
     clients: Positive
     groups: list[list[int]] = []  # clients that average among themselves and are one node of the graph
-    data: DataConfig = DataConfig()
+    data: DataConfig
     model: ModelConfig = ModelConfig()
     algorithm: AlgorithmConfig = AlgorithmConfig()
     graph: GraphConfig = GraphConfig()
@@ -196,7 +196,8 @@ class Experiment(Section):
     def with_values(self, **values: Any) -> "Experiment":
         """The same experiment with some keys replaced; sections are given as dicts and merged key by key.
 
-        >>> Experiment(clients=8).with_values(seed=1, training={"steps": 100}).training.steps
+        >>> digits = Experiment(clients=8, data={"source": "digits"})
+        >>> digits.with_values(seed=1, training={"steps": 100}).training.steps
         100
         """
         merged = self.model_dump()
@@ -221,6 +222,10 @@ def read_text(path: Path) -> str:
     """The text of a configuration file, or one line that says why there is none."""
     try:
         return path.read_text(encoding="utf-8")
+    except IsADirectoryError:
+        inside = path / "experiment.toml"
+        hint = f"its experiment is {inside}; go on with it by: manyheads resume {path}" if inside.exists() else ""
+        raise ConfigurationError(f"{path}: is a folder; {hint or 'give a TOML file'}") from None
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -246,7 +251,7 @@ def nearest(given: str, allowed: Iterable[str]) -> str:
     """`did you mean ...?` and, where it is short, the list of what is allowed."""
     allowed = sorted(allowed)
     known = f"known: {', '.join(allowed)}" if allowed else "there are no keys here"
-    close = difflib.get_close_matches(given, allowed, n=1)
+    close = difflib.get_close_matches(given.lower(), allowed, n=1)
     if not close:
         return known
     return f'did you mean "{close[0]}"?' + (f" ({known})" if len(allowed) <= 8 else "")
@@ -255,19 +260,24 @@ def nearest(given: str, allowed: Iterable[str]) -> str:
 def explain(error: ValidationError, known: Mapping[str, list[str]], section: str = "") -> str:
     """One line for the first problem: the key, what was given, what is allowed."""
     unknown = ("extra_forbidden", "unexpected_keyword_argument")
+    missing = ("missing", "missing_argument")
     # An unknown key is often the reason why another one is missing.
-    problems = sorted(error.errors(include_url=False), key=lambda problem: problem["type"] not in unknown)
+    order = {kind: rank for rank, kinds in ((0, unknown), (2, missing)) for kind in kinds}
+    problems = sorted(error.errors(include_url=False), key=lambda problem: order.get(problem["type"], 1))
     first = problems[0]
     path = [section] if section else []
     path += [str(part) for part in first["loc"]]
     key, more = ".".join(path), f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     if first["type"] in unknown:
-        return f"{key}: unknown key; {nearest(path[-1], known.get('.'.join(path[:-1]), []))}{more}"
+        elsewhere = [f"{at}.{path[-1]}" for at, keys in known.items() if at and path[-1] in keys]
+        hint = f"did you mean {elsewhere[0]}?" if elsewhere else nearest(path[-1], known.get(".".join(path[:-1]), []))
+        return f"{key}: unknown key; {hint}{more}"
     if first["type"] == "model_type":
         example = f"[{key}] with name = {_shown(first['input'])}" if key in ("graph", "algorithm") else f"[{key}]"
         return f"{key} = {_shown(first['input'])}: is a section; write {example}{more}"
-    if first["type"] in ("missing", "missing_argument"):
-        return f"{key}: missing; give a value{more}"
+    if first["type"] in missing:
+        hint = 'say where samples come from: source = "digits", or "npz" with a path' if path[0] == "data" else ""
+        return f"{'data.source' if key == 'data' else key}: missing; {hint or 'give a value'}{more}"
     message = str(first.get("ctx", {}).get("error", first["msg"]))
     message = message[:1].lower() + message[1:]
     if isinstance(first["input"], Mapping | BaseModel) or type(first["input"]).__name__ == "ArgsKwargs":
@@ -295,8 +305,10 @@ def _override(values: dict[str, Any], override: str) -> None:
         raise ConfigurationError(f"--set {override}: write it as key.path=value")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except tomllib.TOMLDecodeError as error:
         value = text.strip()  # a bare word is a string: --set graph.name=cycle
+        if value[:1] in ("{", "[", '"', "'"):
+            raise ConfigurationError(f"--set {override}: the value is not valid TOML: {error}") from None
     *sections, key = path.strip().split(".")
     for section in sections:
         values = values.setdefault(section, {})

@@ -1,7 +1,7 @@
 """Bytes against accuracy: the runs that show what an exchange is worth."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from manyheads.errors import ConfigurationError
 from manyheads.experiment import Experiment
@@ -18,8 +18,8 @@ class Cell:
 
 
 def cells(experiment: Experiment, classes: int) -> dict[str, Cell]:
-    """By name: the experiment as it is, with smaller and smaller tables of predictions, with FedAvg where all clients
-    have the same model, and alone.
+    """By name: the experiment as it is, with smaller and smaller tables of predictions, with averaged weights where
+    all clients have the same model, and alone.
     """
     own = experiment.algorithm.options()
     if experiment.algorithm.name != "mhd":
@@ -31,9 +31,9 @@ def cells(experiment: Experiment, classes: int) -> dict[str, Cell]:
         knobs = {"exchange": "predictions", "top_k": top_k, "precision": precision, "send_embedding": embedding}
         return Cell("predictions", experiment.with_values(algorithm=knobs | ({} if embedding else {"nu_emb": 0.0})))
 
-    def fedavg(every: int) -> Cell:
-        averaging = {"name": "averaging", "average_every": every}  # FedAvg hears everybody, whatever the graph
-        return Cell("averaging", experiment.with_values(algorithm=averaging, graph={"name": "complete"}, groups=[]))
+    def averaging(every: int, **values: Any) -> Cell:
+        knobs = {"name": "averaging", "average_every": every}
+        return Cell("averaging", experiment.with_values(algorithm=knobs, groups=[], **values))
 
     made = {"weights": Cell("weights", experiment.with_values(algorithm={"exchange": "weights"}))}
     for top_k in sorted({1, min(3, classes), classes}, reverse=True):
@@ -45,6 +45,9 @@ def cells(experiment: Experiment, classes: int) -> dict[str, Cell]:
     one_model = all(experiment.model.of(0) == experiment.model.of(client) for client in range(experiment.clients))
     if one_model:  # weights of different models cannot be averaged
         for every in dict.fromkeys((pool_every, min(10 * pool_every, experiment.training.steps))):
-            made[f"FedAvg every {every}"] = fedavg(every)
+            # FedAvg hears everybody, whatever the graph; a group would be a node of its own.
+            made[f"FedAvg every {every}"] = averaging(every, graph={"name": "complete"})
+        if experiment.graph.name != "complete" and not experiment.groups:
+            made[f"gossip every {pool_every}"] = averaging(pool_every)
     made["separate"] = Cell("alone", experiment.with_values(algorithm={"name": "separate"}, groups=[]))
     return made

@@ -219,5 +219,6 @@ def _parse(config: GraphConfig) -> list[_Phase]:
 def _kind(name: str, options: Mapping[str, Any], section: str) -> GraphKind:
     if name not in GRAPHS:
         allowed = GRAPHS if section != "graph" else [*GRAPHS, "phases"]
-        raise ConfigurationError(f'{section}.name = "{name}": unknown graph; {nearest(name, allowed)}')
+        hint = {"ring": 'that is "cycle"', "line": 'that is "chain"'}.get(name.lower()) or nearest(name, allowed)
+        raise ConfigurationError(f'{section}.name = "{name}": unknown graph; {hint}')
     return build(GRAPHS[name], options, section)

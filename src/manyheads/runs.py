@@ -257,7 +257,7 @@ def check_free(path: Path) -> None:
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         unfinished = (path / "experiment.toml").exists() and not (path / "summary.json").exists()
         hint = f"; go on with it by: manyheads resume {path}; or" if unfinished else ";"
-        raise RunError(f"{path}: exists already{hint} remove it, or give another folder")
+        raise RunError(f"{path}: exists already{hint} remove it, or give another folder (--out)")
 
 
 def read_experiment(folder: Path) -> Experiment:
@@ -289,7 +289,9 @@ def read_summary(folder: Path) -> dict[str, Any]:
     except OSError:
         if (folder / "experiment.toml").is_file():
             raise RunError(f"{folder}: this run has not ended; go on with: manyheads resume {folder}") from None
-        raise RunError(f"{folder}: not a run folder (it has no summary.json)") from None
+        seeds = sorted(path.parent for path in folder.glob("seed-*/experiment.toml"))
+        hint = f"it holds several seeds; name one, such as {seeds[0]}" if seeds else "it has no summary.json"
+        raise RunError(f"{folder}: not a run folder ({hint})") from None
     except ValueError:
         raise RunError(f"{path}: not valid JSON") from None
     if not isinstance(summary, dict) or SUMMARY_KEYS - summary.keys():

@@ -24,6 +24,8 @@ def summarise(
     steps = e.experiment.training.steps
     return {
         "algorithm": e.experiment.algorithm.name,
+        "graph": _graph(e),
+        "groups": e.experiment.groups,
         "seed": e.experiment.seed,
         "version": __version__,
         "torch": torch.__version__,
@@ -57,6 +59,8 @@ def start_event(e: Ensemble, *, engine: str) -> Event:
     return {
         "event": "start",
         "step": 0,
+        "what": ", ".join(filter(None, (e.experiment.algorithm.name, _graph(e), f"seed {e.experiment.seed}"))),
+        "exchanges": bool(e.exchange_steps),
         "engine": engine,
         "device": str(e.clients[0].state.values.device),
         "label_counts": e.label_counts().tolist(),
@@ -88,6 +92,10 @@ def evaluation_event(
 def taught_event(taught: Taught, step: int) -> Event:
     """Counts: clients x auxiliary heads x teachers, and teachers x classes."""
     return {"event": "taught", "step": step, **{f.name: getattr(taught, f.name).tolist() for f in fields(taught)}}
+
+
+def _graph(e: Ensemble) -> str | None:
+    return e.experiment.graph.name if e.algorithm.needs_neighbours else None
 
 
 def _judged_after(last: Mapping[str, Event]) -> dict[str, dict[str, list[float]]]:

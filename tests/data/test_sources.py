@@ -26,7 +26,7 @@ def test_every_source_gives_whole_arrays(source: str, small_npz: Path) -> None:
 
 
 def test_digits_are_all_there() -> None:
-    data = load(DataConfig())
+    data = load(DataConfig(source="digits"))
     assert (len(data.train_labels), len(data.test_labels), data.image_shape) == (1437, 360, (8, 8, 1))
     assert data.train_images.max() == 255
     assert len({image.tobytes() for image in np.concatenate([data.train_images, data.test_images])}) > 1790

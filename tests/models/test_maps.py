@@ -52,7 +52,12 @@ def test_equal_widths_need_no_maps(tiny: Experiment) -> None:
 
 
 @pytest.mark.parametrize(
-    "algorithm", [{"nu_emb": 0.0}, {"name": "separate"}, {"name": "fedmd", "digest_steps": 5, "revisit_steps": 5}]
+    "algorithm",
+    [
+        {"nu_emb": 0.0},
+        {"name": "separate"},
+        {"name": "fedmd", "first_private_steps": 10, "digest_steps": 5, "revisit_steps": 5},
+    ],
 )
 def test_without_comparing_embeddings_there_are_no_maps(tiny: Experiment, algorithm: dict[str, Any]) -> None:
     assert maps_of(assemble(different(tiny, algorithm=algorithm))) == [{}, {}, {}, {}]

@@ -18,6 +18,12 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "fedmd": FedMD,
     "separate": Separate,
 }
+ALSO_KNOWN = {
+    "fedavg": 'FedAvg is "averaging" on the complete graph',
+    "gossip": 'gossip is "averaging" on any graph but the complete one',
+    "supervised": 'that is "separate" with clients = 1',
+    "local": 'that is "separate"',
+}
 
 
 def make_algorithm(config: AlgorithmConfig) -> Algorithm:
@@ -38,7 +44,8 @@ def _find(name: str) -> Any:
     module, colon, attribute = name.partition(":")
     if not colon:
         raise ConfigurationError(
-            f'algorithm.name = "{name}": unknown algorithm; {nearest(name, ALGORITHMS)}; '
+            f'algorithm.name = "{name}": unknown algorithm; '
+            f"{ALSO_KNOWN.get(name.lower()) or nearest(name, ALGORITHMS)}; "
             'your own is named "package.module:Class"'
         )
     try:

@@ -36,7 +36,7 @@ class FedMD(Algorithm):
     takes_means: ClassVar[bool] = True
 
     first_public_steps: Count = 0  # with the labels of the public set
-    first_private_steps: Count = 0
+    first_private_steps: Count = 100
     digest_steps: Positive = 50
     revisit_steps: Positive = 50
     alignment_samples: Positive = 5_000  # of the public set, drawn anew each round; all where there are fewer

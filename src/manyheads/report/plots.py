@@ -27,9 +27,9 @@ MOST_NUMBERS = 12  # a heat map with more rows or columns has no numbers in it
 MOST_CLASSES = 30  # more have no column of their own
 PANEL_COLUMNS = 3
 KINDS = {  # of the frontier: colour, marker, and what the legend says
-    "predictions": ("C0", "o", "predictions travel"),
-    "weights": ("C1", "s", "weights travel"),
-    "averaging": ("C2", "^", "weights are averaged"),
+    "predictions": ("C0", "o", "tables of predictions"),
+    "weights": ("C1", "s", "checkpoints"),
+    "averaging": ("C2", "^", "averaged weights"),
     "alone": ("C7", "D", "nothing travels"),
 }
 BESIDE = (  # where a label may stand: points to the right and up, and how it is aligned
@@ -58,7 +58,9 @@ def plot_run(folder: Path) -> list[Path]:
         "split.png": split_figure(start["label_counts"], start["primary_labels"], start["class_names"]),
         **_relations(events, start),
     }
+    title = _plain(f"{folder.name} ({start['what']})" if "what" in start else folder.name)
     for name, figure in pictures.items():
+        figure.suptitle(title, fontsize="small", color="grey")
         save(figure, folder / "plots" / name)
     return [folder / "plots" / name for name in pictures]
 
@@ -68,7 +70,7 @@ def _relations(events: Sequence[Event], start: Event) -> dict[str, Figure]:
     pictures = {}
     test = next(iter(on_test_set(events)[::-1]), {})
     if len(test.get("accuracy_on", ())) > 1:
-        if len(test["by_hop"]) > 1 or len(test["accuracy_on"][0]) > 1:
+        if start.get("exchanges", True):
             pictures["hops.png"] = hops_figure(test["by_hop"])
         pictures["matrix.png"] = matrix_figure(test["accuracy_on"])
     taught = next((event for event in reversed(events) if event["event"] == "taught"), None)
@@ -99,7 +101,8 @@ def accuracy_figure(events: Sequence[Event]) -> Figure:
     for number, task in enumerate(("private", "shared")):
         axes = figure.add_subplot(1, 2, number + 1)
         _accuracy_lines(axes, test, task)
-        axes.set(title=f"{task} accuracy", xlabel="step", ylabel="%" if number == 0 else "", ylim=(0, 100))
+        axes.set(title=f"{task} accuracy (band: range over clients)", xlabel="step", ylim=(0, 100))
+        axes.set_ylabel("%" if number == 0 else "")
         axes.grid(alpha=0.3)
     for event in events:
         if event["event"] == "probe":
@@ -138,7 +141,9 @@ def losses_figure(events: Sequence[Event]) -> Figure:
     axes = figure.add_subplot()
     losses = [event for event in events if event["event"] == "losses"]
     for term in losses[0]["losses"] if losses else ():
-        axes.plot([e["step"] for e in losses], [np.mean(e["losses"][term]) for e in losses], label=term)
+        points = [(event["step"], float(np.mean(event["losses"][term]))) for event in losses]
+        shown = [point for point in points if point[1] != 0.0] or points  # a term is zero where it does not apply
+        axes.plot(*zip(*shown, strict=True), label=term)
     axes.set(title="loss terms as they are summed (weights and ramp included)", xlabel="step")
     axes.grid(alpha=0.3)
     if losses:

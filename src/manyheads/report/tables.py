@@ -24,7 +24,7 @@ def head_name(head: int) -> str:
 def run_table(summary: Summary) -> Table:
     """Private and shared accuracy by head, for each client and on average; the probe's bound in a line below."""
     table = Table(
-        title=f"Test accuracy in % ({summary['algorithm']}, {summary['steps']} steps, seed {summary['seed']})",
+        title=f"Test accuracy in % ({what(summary)}, {summary['steps']} steps, seed {summary['seed']})",
         caption=probe_text(summary),
         caption_justify="left",
     )
@@ -49,6 +49,11 @@ def run_table(summary: Summary) -> Table:
         means = [*map(percent, summary[f"{task}_accuracy"]), *(cells[task][-1] for cells in beside.values())]
         table.add_row("", "mean", samples, "", *means, end_section=True)
     return table
+
+
+def what(summary: Summary) -> str:
+    """`averaging, cycle`: the algorithm, and the graph where there is one."""
+    return ", ".join(str(summary[key]) for key in ("algorithm", "graph") if summary.get(key))
 
 
 def _beside(summary: Summary) -> dict[str, dict[str, list[str]]]:
@@ -87,6 +92,18 @@ def labels_text(labels: Sequence[int], names: Sequence[str], most: int = 5) -> s
     if len(labels) > most:
         return f"{len(labels)} of {len(names)}"
     return escape(", ".join(names[label] for label in labels))
+
+
+def doubt_text(summary: Summary) -> str | None:
+    """Where the last head knows less than the main one: that distillation did not help, and what may."""
+    shared = (summary.get("validation") or summary)["shared_accuracy"]
+    if len(shared) == 1 or shared[-1] >= shared[0]:
+        return None
+    return (
+        f"Distillation did not help here: the last head knows {percent(shared[-1])} % of all classes, the main head "
+        f"{percent(shared[0])} %. Too few steps, too sure teachers ({summary['algorithm']}: try "
+        "algorithm.confidence=density, or look at who taught whom), or too few public samples?"
+    )
 
 
 def deploy_text(summary: Summary) -> str:
@@ -135,7 +152,8 @@ def hop_table(summary: Summary) -> Table:
     table.add_column("hops", no_wrap=True)
     _add_head_columns(table, len(summary["shared_accuracy"]))
     for away, by_head in (summary.get("by_hop") or {}).items():
-        table.add_row("0 (own)" if away == "0" else away, *map(percent, by_head))
+        own = "0 (own group)" if summary.get("groups") else "0 (own)"
+        table.add_row(own if away == "0" else away, *map(percent, by_head))
     return table
 
 
@@ -190,9 +208,11 @@ def taught_by_class_table(summary: Summary) -> Table:
 def _taught_by_class(summary: Summary) -> Table:
     table = Table(title="Who taught each class, in % of its public samples (all pupils and heads)")
     table.add_column("class", overflow="fold")
-    table.add_column("primary\nclients", overflow="fold")
-    for name in ("by\nthem", OF_THESE_RIGHT, "by\nothers", OF_THESE_RIGHT):
-        table.add_column(name, justify="right", no_wrap=True)
+    primary = any(client["primary_labels"] for client in summary["clients"])
+    if primary:
+        table.add_column("primary\nclients", overflow="fold")
+        for name in ("by\nthem", OF_THESE_RIGHT, "by\nothers", OF_THESE_RIGHT):
+            table.add_column(name, justify="right", no_wrap=True)
     table.add_column("taught most by\n(in %)", no_wrap=True)
     table.add_column(OF_THESE_RIGHT, justify="right", no_wrap=True)
     taught = summary.get("taught")
@@ -203,10 +223,10 @@ def _taught_by_class(summary: Summary) -> Table:
         chosen, right = ([by_class[label] for by_class in taught[f"{key}_by_class"]] for key in ("chosen", "right"))
         owners = [i for i, client in enumerate(summary["clients"]) if label in client["primary_labels"]]
         most = chosen.index(max(chosen))
+        by_owners = [labels_text(owners, numbers), *_own_and_other(chosen, right, owners, sum(chosen))]
         table.add_row(
             escape(name),
-            labels_text(owners, numbers),
-            *_own_and_other(chosen, right, owners, sum(chosen)),
+            *(by_owners if primary else ()),
             _chosen_most(summary, chosen, sum(chosen)),
             share_text(right[most], chosen[most]),
         )
@@ -253,24 +273,38 @@ def compare_table(runs: Mapping[str, Sequence[Summary]]) -> Table:
         title="Test accuracy in %, mean over clients" + (" ± standard deviation over seeds" if several else "")
     )
     table.add_column("run", overflow="fold", min_width=6)
-    table.add_column("clients", justify="right", no_wrap=True)
+    told = _told_apart(runs)
+    for name in told:
+        table.add_column(name, justify="left" if name == "algorithm" else "right", overflow="fold", min_width=7)
     for name in ("private\nmain", *(f"shared\n{head_name(head)}" for head in range(heads))):
         # On a narrow screen the spread goes to a second line.
         table.add_column(name, justify="right", min_width=len(name.split("\n")[0]))
     for name in ("received\nper client", "seconds"):
         table.add_column(name, justify="right", no_wrap=True)
     for name, summaries in runs.items():
-        table.add_row(
-            escape(name),
-            str(len(summaries[0]["clients"])),
-            *_accuracy_cells(summaries, heads),
-            bytes_text(mean(mean(summary["bytes_received"]) for summary in summaries)),
-            f"{mean(summary['seconds'] for summary in summaries):.1f}",
-        )
-        for state in summaries[0].get("after") or ():
-            judged = [summary["after"][state] for summary in summaries if state in (summary.get("after") or ())]
-            table.add_row(f"{escape(name)} (after {state})", "", *_accuracy_cells(judged, heads), "", "")
+        about = [escape(values[name]) for values in told.values()]
+        received = bytes_text(mean(mean(summary["bytes_received"]) for summary in summaries))
+        seconds = f"{mean(summary['seconds'] for summary in summaries):.1f}"
+        for state in summaries[0].get("after") or (None,):  # an algorithm may be judged in several states
+            judged = summaries if state is None else [summary["after"][state] for summary in summaries]
+            title = escape(name) + (f" (after {state})" if state else "")
+            table.add_row(title, *about, *_accuracy_cells(judged, heads), received, seconds)
     return table
+
+
+def _told_apart(runs: Mapping[str, Sequence[Summary]]) -> dict[str, dict[str, str]]:
+    """What runs differ in, beyond their names: algorithm and graph, clients, steps; by column, then by run."""
+    first = {name: summaries[0] for name, summaries in runs.items()}
+    columns = {
+        "algorithm": {name: what(summary) for name, summary in first.items()},
+        "clients": {name: str(len(summary["clients"])) for name, summary in first.items()},
+        "steps": {name: str(summary["steps"]) for name, summary in first.items()},
+    }
+    said = all(what(summary).split(",")[0] in name for name, summary in first.items())
+    graphs = {summary.get("graph") for summary in first.values()} - {None}
+    if said and len(graphs) <= 1:
+        del columns["algorithm"]
+    return {name: values for name, values in columns.items() if len(set(values.values())) > 1 or len(runs) == 1}
 
 
 def _accuracy_cells(summaries: Sequence[Summary], heads: int) -> list[str]:
@@ -317,7 +351,8 @@ def split_table(
     label_counts: Sequence[Sequence[int]], primary_labels: Sequence[Sequence[int]], class_names: Sequence[str]
 ) -> Table:
     """Who owns what: private samples by label where they fit on a screen, otherwise their shape."""
-    table = Table(title="Private samples" + (" by label (* primary)" if len(class_names) <= MOST_CLASSES else ""))
+    starred = " (* primary)" if any(primary_labels) else ""
+    table = Table(title="Private samples" + (f" by label{starred}" if len(class_names) <= MOST_CLASSES else ""))
     table.add_column("client")
     table.add_column("samples", justify="right")
     if len(class_names) <= MOST_CLASSES:
