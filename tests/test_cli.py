@@ -65,7 +65,7 @@ def test_seeds_report_mean_and_spread_and_go_on(tiny_file: Path) -> None:
     assert "std. deviation" in first.output
     both = call("compare", "many", "many/seed-0", "--plot", "many.png")
     assert both.exit_code == 0, both.output
-    assert re.search(r"\| many +\| +\d+\.\d ± \d+\.\d \|", both.output)
+    assert re.search(r"\| many +\| +3 \| +\d+\.\d ± \d+\.\d \|", both.output)
     summaries = [json.loads(Path(f"many/seed-{seed}/summary.json").read_text()) for seed in (0, 1)]
     values = [summary["shared_accuracy"][-1] for summary in summaries]
     assert tables.percent(sum(values) / 2) in first.output
@@ -98,7 +98,9 @@ def test_compare_and_export(tiny_file: Path) -> None:
     call("run", tiny_file, "--out", "two", "--set", "algorithm={name='separate'}")
     result = call("compare", "one", "two", "--plot", "both.png")
     assert result.exit_code == 0, result.output
-    assert re.search(r"\| one +\| +mhd, complete +\| +\d+\.\d \|", result.output)
+    assert re.search(r"\| one +\| +3 \|", result.output)
+    assert "one: mhd, complete, weights, 3 clients, 20 steps" in result.output
+    assert "two: separate, 3 clients, 20 steps" in result.output
     assert Path("both.png").stat().st_size > 1_000
     exported = call("export", "one", "--client", "1", "--out", "model")
     assert exported.exit_code == 0, exported.output

@@ -202,23 +202,22 @@ def test_compare_shows_states_bytes_and_spread() -> None:
     )
     later = {**AFTER, "digest": {"private_accuracy": [0.931], "shared_accuracy": [0.922]}}
     table = tables.compare_table({"mhd": [summary()], "fedmd": [one, {**one, "after": later}]})
-    assert headers(table) == [
-        "run", "steps", "private main", "shared main", "shared aux 1", "shared aux 2", "received per client", "seconds",
-    ]  # fmt: skip
+    heads = ["shared main", "shared aux 1", "shared aux 2"]
+    assert headers(table) == ["run", "clients", "private main", *heads, "received per client", "seconds"]
     assert rows(table) == [
-        ["mhd", "20", "80.0", "31.0", "50.0", "55.0", "2.0 KB", "1.5"],
-        ["fedmd (after digest)", "40", "94.1 ± 1.4", "91.2 ± 1.4", "", "", "2.0 KB", "1.5"],
-        ["fedmd (after revisit)", "40", "97.0 ± 0.0", "80.0 ± 0.0", "", "", "2.0 KB", "1.5"],
+        ["mhd", "3", "80.0", "31.0", "50.0", "55.0", "2.0 KB", "1.5"],
+        ["fedmd (after digest)", "3", "94.1 ± 1.4", "91.2 ± 1.4", "", "", "2.0 KB", "1.5"],
+        ["fedmd (after revisit)", "3", "97.0 ± 0.0", "80.0 ± 0.0", "", "", "2.0 KB", "1.5"],
     ]
 
 
-def test_compare_says_what_runs_differ_in_where_their_names_do_not() -> None:
-    ring, all_of_them = summary(graph="cycle"), summary(graph="complete")
-    table = tables.compare_table({"one": [ring], "two": [all_of_them]})
-    assert headers(table)[1:3] == ["algorithm", "private main"]
-    assert [row[1] for row in rows(table)] == ["mhd, cycle", "mhd, complete"]
-    named = tables.compare_table({"mhd": [ring], "separate": [summary(algorithm="separate", graph=None)]})
-    assert headers(named)[1] == "private main"
+def test_what_runs_differ_in_is_said() -> None:
+    ring, all_of_them = summary(graph="cycle", exchange="weights"), summary(graph="complete", exchange="weights")
+    assert tables.differences_text({"one": [ring], "two": [all_of_them]}) == [
+        "one: mhd, cycle, weights, 3 clients, 20 steps",
+        "two: mhd, complete, weights, 3 clients, 20 steps",
+    ]
+    assert tables.differences_text({"one": [ring], "two": [ring]}) == []
 
 
 def test_a_doubt_is_said_where_the_last_head_knows_less_than_the_main_one() -> None:
@@ -233,7 +232,7 @@ def test_old_summaries_are_shown_as_they_were() -> None:
     old = old_summary()
     assert len(rows(tables.run_table(old))) == 8
     assert headers(tables.run_table(old))[-1] == "received"
-    assert rows(tables.compare_table({"old": [old]}))[0][:5] == ["old", "mhd", "3", "20", "80.0"]
+    assert rows(tables.compare_table({"old": [old]}))[0][:3] == ["old", "3", "80.0"]
     for table in (tables.hop_table(old), tables.taught_table(old), tables.taught_by_class_table(old)):
         assert table.row_count == 0
     assert tables.after_text(old) == []

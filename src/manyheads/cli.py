@@ -216,6 +216,8 @@ def compare(
             _check_same_experiment(read_experiment(first), folder)
     summaries = {name: [read_summary(run) for run in _run_folders(folder)] for name, folder in named.items()}
     screen.show(tables.compare_table(summaries))
+    for text in tables.differences_text(summaries):
+        screen.say(text)
     if plot is not None:
         plots.save(plots.compare_figure({name: _run_folders(folder) for name, folder in named.items()}), plot)
         screen.say(f"Picture: {plot}")

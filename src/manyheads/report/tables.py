@@ -273,38 +273,30 @@ def compare_table(runs: Mapping[str, Sequence[Summary]]) -> Table:
         title="Test accuracy in %, mean over clients" + (" ± standard deviation over seeds" if several else "")
     )
     table.add_column("run", overflow="fold", min_width=6)
-    told = _told_apart(runs)
-    for name in told:
-        table.add_column(name, justify="left" if name == "algorithm" else "right", overflow="fold", min_width=7)
+    table.add_column("clients", justify="right", no_wrap=True)
     for name in ("private\nmain", *(f"shared\n{head_name(head)}" for head in range(heads))):
         # On a narrow screen the spread goes to a second line.
         table.add_column(name, justify="right", min_width=len(name.split("\n")[0]))
     for name in ("received\nper client", "seconds"):
         table.add_column(name, justify="right", no_wrap=True)
     for name, summaries in runs.items():
-        about = [escape(values[name]) for values in told.values()]
+        clients = str(len(summaries[0]["clients"]))
         received = bytes_text(mean(mean(summary["bytes_received"]) for summary in summaries))
         seconds = f"{mean(summary['seconds'] for summary in summaries):.1f}"
         for state in summaries[0].get("after") or (None,):  # an algorithm may be judged in several states
             judged = summaries if state is None else [summary["after"][state] for summary in summaries]
             title = escape(name) + (f" (after {state})" if state else "")
-            table.add_row(title, *about, *_accuracy_cells(judged, heads), received, seconds)
+            table.add_row(title, clients, *_accuracy_cells(judged, heads), received, seconds)
     return table
 
 
-def _told_apart(runs: Mapping[str, Sequence[Summary]]) -> dict[str, dict[str, str]]:
-    """What runs differ in, beyond their names: algorithm and graph, clients, steps; by column, then by run."""
-    first = {name: summaries[0] for name, summaries in runs.items()}
-    columns = {
-        "algorithm": {name: what(summary) for name, summary in first.items()},
-        "clients": {name: str(len(summary["clients"])) for name, summary in first.items()},
-        "steps": {name: str(summary["steps"]) for name, summary in first.items()},
-    }
-    said = all(what(summary).split(",")[0] in name for name, summary in first.items())
-    graphs = {summary.get("graph") for summary in first.values()} - {None}
-    if said and len(graphs) <= 1:
-        del columns["algorithm"]
-    return {name: values for name, values in columns.items() if len(set(values.values())) > 1 or len(runs) == 1}
+def differences_text(runs: Mapping[str, Sequence[Summary]]) -> list[str]:
+    """A line per run on what it was, where runs differ in more than seeds: `one: mhd, cycle, 4 clients, 600 steps`."""
+    lines = {}
+    for name, (first, *_) in runs.items():
+        exchange = f", {first['exchange']}" if first.get("exchange") else ""
+        lines[name] = f"{what(first)}{exchange}, {len(first['clients'])} clients, {first['steps']} steps"
+    return [f"{name}: {line}" for name, line in lines.items()] if len(set(lines.values())) > 1 else []
 
 
 def _accuracy_cells(summaries: Sequence[Summary], heads: int) -> list[str]:
