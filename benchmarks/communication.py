@@ -1,17 +1,19 @@
 """What an exchange costs and what it is worth: predictions against weights on digits, and bytes at CIFAR-100's size.
 
-    python benchmarks/communication.py [--seeds 3] [--jobs N] [--write docs/results.md]
+    python benchmarks/communication.py --only complete|cycle|counted [--seeds 3] [--jobs N] [--write docs/results.md]
 
-The second table is counted from encoded messages of that size; nothing is trained for it.
+`counted` is counted from encoded messages of that size; nothing is trained for it.
 """
 
+import argparse
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import numpy as np
 import torch
 
-from many import arguments, hardware, publish, received, rows, run_all, spread
+from many import hardware, parser_for, publish, received, rows, run_all, spread
 from manyheads import Experiment
 from manyheads.algorithms.mhd import MHD
 from manyheads.data.arrays import content_hashes
@@ -92,9 +94,21 @@ def counted() -> list[list[str]]:
     ]
 
 
-def main() -> None:
-    options = arguments(__doc__)
-    found = run_all(experiments(), options)
+def ring() -> dict[str, Experiment]:
+    """Four clients in a ring, where embeddings matter more."""
+    base = Experiment.load(Path(__file__).parents[1] / "experiments" / "digits-cycle.toml")
+    knobs: dict[str, dict[str, Any]] = {
+        "weights": {},
+        "weights, nu_emb = 0": {"nu_emb": 0.0},
+        "top 3, float16, embedding": {"exchange": "predictions", "top_k": 3},
+        "top 3, float16": {"exchange": "predictions", "top_k": 3, "nu_emb": 0.0},
+    }
+    return {name: base.with_values(algorithm=changed) for name, changed in knobs.items()}
+
+
+def accuracies(experiments: dict[str, Experiment], options: argparse.Namespace) -> str:
+    """Run them all; a Markdown table with the command that made it."""
+    found = run_all(experiments, options)
     reference = mean(summary["shared_accuracy"][-1] for summary in found["weights"])
     lines = []
     for name, summaries in found.items():
@@ -104,18 +118,22 @@ def main() -> None:
         lines.append([name, spread(private), spread(last), difference, received(summaries)])
     seeds = f"seeds {options.first} to {options.first + options.seeds - 1}"
     header = ["what is exchanged", "private, main", "shared, last head", "against weights", "received per client"]
-    sizes = rows(
-        ["received at an exchange", "bytes", f"in {EXCHANGES} exchanges", "times fewer than FedAvg"], counted()
-    )
-    text = f"""`python benchmarks/communication.py --seeds {options.seeds}`, {seeds}; {hardware()}.
+    command = f"`python benchmarks/communication.py --only {options.only} --seeds {options.seeds}`"
+    return f"{command}, {seeds}; {hardware()}.\n\n{rows(header, lines)}"
 
-{rows(header, lines)}
 
-At the size of CIFAR-100 (5,000 public samples, one view, four auxiliary heads, ResNet-18 of width 64), counted from
-encoded messages:
-
-{sizes}"""
-    publish("communication", text, options)
+def main() -> None:
+    parser = parser_for(__doc__)
+    parser.add_argument("--only", choices=["complete", "cycle", "counted"], required=True, help="which table")
+    options = parser.parse_args()
+    if options.only == "complete":
+        publish("communication", accuracies(experiments(), options), options)
+    elif options.only == "cycle":
+        publish("communication-cycle", accuracies(ring(), options), options)
+    else:
+        columns = ["received at an exchange", "bytes", f"in {EXCHANGES} exchanges", "times fewer than FedAvg"]
+        command = "`python benchmarks/communication.py --only counted`, from encoded messages."
+        publish("communication-counted", f"{command}\n\n{rows(columns, counted())}", options)
 
 
 if __name__ == "__main__":

@@ -19,12 +19,16 @@ Summaries = dict[str, list[dict[str, Any]]]
 
 
 def arguments(description: str | None, seeds: int = 3, first: int = 0) -> argparse.Namespace:
+    return parser_for(description, seeds, first).parse_args()
+
+
+def parser_for(description: str | None, seeds: int = 3, first: int = 0) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, default=seeds)
     parser.add_argument("--first", type=int, default=first, help="the first seed")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="runs at a time")
     parser.add_argument("--write", type=Path, help="a page whose section of this name is replaced: docs/results.md")
-    return parser.parse_args()
+    return parser
 
 
 def run_all(experiments: Mapping[str, Experiment], options: argparse.Namespace) -> Summaries:
