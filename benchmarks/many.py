@@ -26,7 +26,7 @@ def parser_for(description: str | None, seeds: int = 3, first: int = 0) -> argpa
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, default=seeds)
     parser.add_argument("--first", type=int, default=first, help="the first seed")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="runs at a time")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")
     parser.add_argument("--write", type=Path, help="a page whose section of this name is replaced: docs/results.md")
     return parser
 
