@@ -16,9 +16,8 @@ from torch.nn.functional import cross_entropy
 from manyheads.algorithms.base import Algorithm
 from manyheads.client import Client
 from manyheads.data.views import model_input
-from manyheads.models.client_model import ClientModel
+from manyheads.models.client_model import CHUNK, ClientModel, embeddings, evaluating
 
-CHUNK = 512  # samples evaluated at a time
 PROBE_ITERATIONS, PROBE_DECAY = 200, 1e-4
 COLLAPSED_PERPLEXITY = 1.5  # a head whose mean prediction spreads over fewer classes than this has collapsed
 
@@ -94,14 +93,12 @@ def score(model: ClientModel, part: Part) -> Scores:
     like = next(model.parameters())
     correct = torch.zeros(heads, classes, dtype=torch.int64, device=like.device)
     mean = torch.zeros(heads, classes, dtype=torch.float64, device=like.device)
-    was_training = model.training
-    model.eval()
-    for images, labels in zip(torch.split(part.images, CHUNK), torch.split(part.labels, CHUNK), strict=True):
-        logits_BHC, _ = model(model_input(images, like.dtype))
-        hit_HB = (logits_BHC.argmax(-1) == labels[:, None]).T.long()
-        correct.scatter_add_(1, labels.expand(heads, -1), hit_HB)
-        mean += logits_BHC.softmax(-1).double().sum(0)
-    model.train(was_training)
+    with evaluating(model):
+        for images, labels in zip(torch.split(part.images, CHUNK), torch.split(part.labels, CHUNK), strict=True):
+            logits_BHC, _ = model(model_input(images, like.dtype))
+            hit_HB = (logits_BHC.argmax(-1) == labels[:, None]).T.long()
+            correct.scatter_add_(1, labels.expand(heads, -1), hit_HB)
+            mean += logits_BHC.softmax(-1).double().sum(0)
     samples = torch.bincount(part.labels, minlength=classes)
     return Scores(correct.cpu().numpy(), samples.cpu().numpy(), (mean / len(part.labels)).cpu().numpy())
 
@@ -185,13 +182,11 @@ def who_taught_whom(clients: Sequence[Client], algorithm: Algorithm, start: int,
     by_class = np.zeros((2, len(clients), classes), dtype=np.int64)
     for client in clients:
         batches = client.batches(start, stop, algorithm.plan(client, start, stop))
-        was_training = client.model.training
-        client.model.eval()
         for step in range(start, stop):
             batch = batches.at(step)
-            lesson = algorithm.lesson(client, batch)
+            with evaluating(client.model):
+                lesson = algorithm.lesson(client, batch)
             if lesson is None:
-                client.model.train(was_training)
                 return None
             label_BK = batch.public_labels()[:, None].expand_as(lesson.class_BK).cpu().numpy()
             teacher_BK, said_BK = lesson.teacher_BK.cpu().numpy(), lesson.class_BK.cpu().numpy()
@@ -201,26 +196,14 @@ def who_taught_whom(clients: Sequence[Client], algorithm: Algorithm, start: int,
             np.add.at(right[client.index], (head_BK, teacher_BK), hit_BK)
             np.add.at(by_class[0], (teacher_BK, label_BK), 1)
             np.add.at(by_class[1], (teacher_BK, label_BK), hit_BK)
-        client.model.train(was_training)
     return Taught(chosen, right, *by_class)
-
-
-@torch.no_grad()
-def embeddings(model: ClientModel, images: Tensor) -> Tensor:
-    """In evaluation mode."""
-    like = next(model.parameters())
-    was_training = model.training
-    model.eval()
-    parts = [model(model_input(chunk, like.dtype))[1] for chunk in torch.split(images, CHUNK)]
-    model.train(was_training)
-    return torch.cat(parts)
 
 
 def probe(model: ClientModel, training: Part, test: Part) -> float:
     """The shared accuracy of a fresh linear head on the frozen embedding, fitted with all private data of everybody.
 
-    About what the embedding allows, and so far above what heads can know that were taught on fewer samples. Logistic
-    regression on standardised embeddings: full-batch L-BFGS from zero, with a little weight decay.
+    About what the embedding allows: the paper's upper bound on what its heads can know. Logistic regression on
+    standardised embeddings: full-batch L-BFGS from zero, with a little weight decay.
     """
     known_NE, asked_NE = embeddings(model, training.images), embeddings(model, test.images)
     middle, spread = known_NE.mean(0), known_NE.std(0).clamp_min(1e-6)

@@ -28,11 +28,11 @@ from manyheads.data.arrays import Indices
 from manyheads.data.batches import Rows, Samples
 from manyheads.errors import SnapshotError
 from manyheads.experiment import Count, Positive, Section
+from manyheads.models.client_model import CHUNK
 from manyheads.outputs import Outputs
 from manyheads.snapshot import WeightsSnapshot
 
 MAGIC, DIGEST = b"MHPREDICT", 32
-CHUNK = 512  # rows asked at a time
 
 Precision = Literal["float32", "float16", "uint8"]
 Rest = Literal["spread", "renormalise"]

@@ -7,8 +7,7 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from manyheads.algorithms.base import Neighbours
-from manyheads.algorithms.separate import Separate
+from manyheads.algorithms.base import Algorithm, Neighbours
 from manyheads.client import Client
 from manyheads.experiment import CHECKED, Positive
 from manyheads.snapshot import Snapshot, WeightsSnapshot
@@ -17,7 +16,7 @@ Weighting = Literal["samples", "uniform"]
 
 
 @dataclass(frozen=True, config=CHECKED)
-class Averaging(Separate):
+class Averaging(Algorithm):
     """Private training; every `average_every` steps, and at the end, each client becomes the mean of what it hears.
 
     All start from the same weights. Parameters and BatchNorm statistics are averaged; momentum stays where it is.

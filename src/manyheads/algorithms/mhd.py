@@ -15,10 +15,10 @@ from manyheads import distillation
 from manyheads.algorithms.base import Algorithm, Lesson, Neighbours, Sent
 from manyheads.client import SNAPSHOTS, Batch, Client, Plan
 from manyheads.confidence import CONFIDENCES
-from manyheads.data.views import model_input
 from manyheads.density import Density
 from manyheads.errors import ConfigurationError
 from manyheads.experiment import CHECKED, Fraction, NonNegative, Positive, Section, nearest
+from manyheads.models.client_model import embeddings
 from manyheads.outputs import Outputs
 from manyheads.predictions import Form, Precision, Rest, WindowSnapshot
 from manyheads.seeds import generator
@@ -26,7 +26,6 @@ from manyheads.snapshot import Snapshot, WeightsSnapshot
 
 DEFAULT_TOP_K = 8
 DENSITY_SAMPLES = 2_048  # private samples that a density model is fitted to, at most
-DENSITY_CHUNK = 512
 
 
 class Ramp(Section):
@@ -247,11 +246,4 @@ def private_density(client: Client, step: int) -> Density:
     rng = generator(client.seed, "density samples", client.index, step)
     chosen = np.sort(rng.permutation(client.private.indices)[:DENSITY_SAMPLES])
     samples = torch.from_numpy(chosen).to(client.labels.device)
-    was_training = client.model.training
-    client.model.eval()
-    embeddings = [
-        client.model(model_input(client.private.images[part], client.state.values.dtype))[1]
-        for part in torch.split(samples, DENSITY_CHUNK)
-    ]
-    client.model.train(was_training)
-    return Density.fit(torch.cat(embeddings), client.labels[samples])
+    return Density.fit(embeddings(client.model, client.private.images[samples]), client.labels[samples])

@@ -1,15 +1,19 @@
 """A client's model: a backbone and one linear layer that holds the main head and all auxiliary heads."""
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from manyheads.data.views import model_input
 from manyheads.errors import ConfigurationError
 from manyheads.experiment import ModelConfig, nearest
 from manyheads.models.backbones import BACKBONES, Backbone
+
+CHUNK = 512  # samples asked at a time
 
 
 class ClientModel(nn.Module):
@@ -53,6 +57,25 @@ def make_model(
         model = ClientModel(backbone, heads, classes, foreign_widths)
     # channels_last: the order in which images are stored, and the faster one for convolutions.
     return model.to_empty(device="cpu").to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
+@contextlib.contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """In evaluation mode, and afterwards as it was."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
+
+
+@torch.no_grad()
+def embeddings(model: ClientModel, images: Tensor) -> Tensor:
+    """Of stored pixels, as they are, in evaluation mode."""
+    like = next(model.parameters())
+    with evaluating(model):
+        return torch.cat([model(model_input(chunk, like.dtype))[1] for chunk in torch.split(images, CHUNK)])
 
 
 @torch.no_grad()
