@@ -17,7 +17,7 @@ from many import hardware, parser_for, publish, received, rows, run_all, spread
 from manyheads import Experiment
 from manyheads.algorithms.mhd import MHD
 from manyheads.data.arrays import content_hashes
-from manyheads.data.batches import Rows, Samples
+from manyheads.data.batches import Pixels, Rows, Samples
 from manyheads.demo import demo_experiment
 from manyheads.experiment import ModelConfig
 from manyheads.models.client_model import make_model
@@ -72,7 +72,8 @@ def counted() -> list[list[str]]:
     sizes = {"FedAvg: one ResNet-18": Replica(model).encoded_size}
     images = np.random.default_rng(0).integers(0, 256, (PUBLIC, 32, 32, 3), dtype=np.uint8)
     public = Samples(
-        torch.from_numpy(images),
+        Pixels(images, torch.device("cpu")),
+        None,
         np.arange(PUBLIC),
         seed=0,
         purpose="public",

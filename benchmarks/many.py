@@ -27,8 +27,12 @@ def parser_for(description: str | None, seeds: int = 3, first: int = 0) -> argpa
     parser.add_argument("--seeds", type=int, default=seeds)
     parser.add_argument("--first", type=int, default=first, help="the first seed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")
-    parser.add_argument("--write", type=Path, help="a page whose section of this name is replaced: docs/results.md")
+    add_write(parser)
     return parser
+
+
+def add_write(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--write", type=Path, help="a page whose section of this name is replaced: docs/results.md")
 
 
 def run_all(experiments: Mapping[str, Experiment], options: argparse.Namespace) -> Summaries:
@@ -58,13 +62,14 @@ def received(summaries: Sequence[Mapping[str, Any]]) -> str:
     return "0" if count == 0 else f"{count / 1e6:.2f} MB"
 
 
+def processor() -> str:
+    names = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text()) if Path("/proc").exists() else []
+    return names[0].strip() if names else platform.machine()
+
+
 def hardware() -> str:
     """Where a table was made."""
-    model = platform.machine()
-    if Path("/proc/cpuinfo").exists():
-        names = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-        model = names[0].strip() if names else model
-    return f"{model}, one thread a run, torch {torch.__version__}, float32"
+    return f"{processor()}, one thread a run, torch {torch.__version__}, float32"
 
 
 def rows(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

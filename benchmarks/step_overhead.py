@@ -51,7 +51,8 @@ class ByHand:
     def __init__(self, ensemble: Ensemble) -> None:
         client = ensemble.clients[0]
         self.training, self.knobs = ensemble.experiment.training, ensemble.experiment.algorithm.options()
-        self.images, self.labels = client.private.images, client.labels
+        train = ensemble.dataset.train
+        self.images, self.labels = torch.from_numpy(train.images), torch.from_numpy(train.known_labels)
         self.private = torch.from_numpy(client.private.indices)
         self.public = torch.from_numpy(ensemble.split.public)
         self.model, self.teacher = client.make_model(), client.make_model().eval()

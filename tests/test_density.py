@@ -18,7 +18,7 @@ from manyheads.engine.plain import Plain
 from manyheads.ensemble import Ensemble, assemble
 from manyheads.predictions import DIGEST, MAGIC, decode
 from manyheads.training import exchange
-from tests.contracts import train_by_hand, weights
+from tests.contracts import stored_images, stored_labels, train_by_hand, weights
 
 
 def clusters(seed: int, labels: int, each: int, width: int) -> tuple[Tensor, Tensor]:
@@ -112,9 +112,9 @@ def private_embedding(client: Client) -> tuple[Tensor, Tensor]:
     own = torch.from_numpy(client.private.indices)
     client.model.eval()
     with torch.no_grad():
-        embedding_RE: Tensor = client.model(model_input(client.private.images[own], torch.float32))[1]
+        embedding_RE: Tensor = client.model(model_input(client.private.pixels[own], torch.float32))[1]
     client.model.train()
-    return embedding_RE, client.labels[own]
+    return embedding_RE, client.private.labels(own)
 
 
 def public_rows(client: Client, count: int) -> Rows:
@@ -134,7 +134,7 @@ def test_an_exchange_leaves_every_client_with_its_own_density(tiny: Experiment) 
     ensemble = after_four_steps(with_density(tiny))
     for client in ensemble.clients:
         found, fitted = remembered(client), Density.fit(*private_embedding(client))
-        assert len(found.means_LE) == len(np.unique(client.labels[client.private.indices]))
+        assert len(found.means_LE) == len(np.unique(stored_labels(client.private)[client.private.indices]))
         torch.testing.assert_close(found.means_LE, fitted.means_LE, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(found.scale_2, fitted.scale_2, rtol=1e-2, atol=1e-3)
         assert client.model.training
@@ -159,9 +159,9 @@ def test_the_density_is_fitted_anew_at_each_exchange_to_private_samples_only(tin
     assert not torch.equal(remembered(ensemble.clients[0]).scale_2, first.scale_2)
 
     client, usual = changed.clients[0], assemble(with_density(tiny)).clients[0]
-    others = np.setdiff1d(np.arange(len(client.labels)), client.private.indices)
-    client.private.images[others] = 0
-    client.labels[others] = 0
+    others = np.setdiff1d(np.arange(len(client.private.pixels)), client.private.indices)
+    stored_images(client.private)[others] = 0
+    stored_labels(client.private)[others] = 0
     for one in (client, usual):
         changed.algorithm.prepare(one, 0)
     assert all(torch.equal(client.memory[name], usual.memory[name]) for name in usual.memory)
@@ -202,7 +202,7 @@ def test_nothing_private_is_in_the_message(tiny: Experiment, confidence: str) ->
     The size does not depend on how much private data there is, and the names are those of public samples.
     """
     ensemble = after_four_steps(with_density(tiny, "predictions").with_values(algorithm={"confidence": confidence}))
-    names = content_hashes(ensemble.dataset.train_images[ensemble.split.public])
+    names = content_hashes(ensemble.dataset.train.images[ensemble.split.public])
     sizes = set()
     for client in ensemble.clients:
         assert client.catalogue is not None

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from manyheads import Experiment, train
+from manyheads.data.batches import Pixels
 from manyheads.ensemble import assemble
 from manyheads.evaluate import (
     Part,
@@ -44,8 +45,10 @@ class Stub(nn.Module):
 
 
 def part(labels: list[int]) -> Part:
+    """Judged by class."""
     tensor = torch.tensor(labels)
-    return Part("test", (tensor * 50).to(torch.uint8)[:, None, None, None].expand(-1, 2, 2, 1), tensor)
+    images = np.repeat(50 * np.array(labels, dtype=np.uint8), 4).reshape(-1, 2, 2, 1)
+    return Part("test", Pixels(images, torch.device("cpu")), torch.arange(len(labels)), tensor, tensor, 4)
 
 
 def scores(labels: list[int]) -> Scores:
@@ -75,7 +78,8 @@ def test_a_collapsed_head_is_named() -> None:
 
 
 def test_the_main_head_of_a_client_with_one_class_is_not_a_collapse() -> None:
-    found = Scores(np.zeros((2, 3), dtype=np.int64), np.array([5, 5, 5]), np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]))
+    each, mean = np.array([5, 5, 5]), np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    found = Scores(np.zeros((2, 3), dtype=np.int64), each, each, mean)
     assert found.collapsed_heads(np.array([1.0, 0.0, 0.0])) == [(1, 1)]
     assert found.collapsed_heads(np.array([0.5, 0.5, 0.0])) == [(0, 0), (1, 1)]
 
@@ -146,8 +150,11 @@ def test_who_taught_whom_by_hand(tiny: Experiment) -> None:
                     chosen[client.index, k - 1, who] += 1
                     right[client.index, k - 1, who] += int(p.argmax()) == label
     assert (taught.chosen == chosen).all()
+    assert taught.right is not None
     assert (taught.right == right).all()
+    assert taught.chosen_by_class is not None
     assert taught.chosen_by_class.sum(1).tolist() == chosen.sum((0, 1)).tolist()
+    assert taught.right_by_class is not None
     assert taught.right_by_class.sum(1).tolist() == right.sum((0, 1)).tolist()
 
 

@@ -78,7 +78,10 @@ def test_another_algorithm_starts_from_its_own_defaults(tiny: Experiment) -> Non
             "training.batch_size = 1: input should be greater",
         ),
         ("clients = 3\n[training]\nlearning_rate = 1e300", "training.learning_rate = 1e+300"),
-        ('clients = 3\n[data]\npartition = "random"', "data.partition = \"random\": input should be 'skew' or"),
+        (
+            'clients = 3\n[data]\npartition = "random"',
+            "data.partition = \"random\": input should be 'skew', 'dirichlet' or 'fine'",
+        ),
         ('clients = 3\n[model]\nstem = "huge"', "model.stem = \"huge\": input should be 'small' or 'large'"),
         ("clients = 3\n[training]\nmomentum = 1.0", "training.momentum = 1.0"),
         ("clients = 3\n[training]\nlearning_rate = nan", "training.learning_rate = NaN"),

@@ -14,7 +14,7 @@ from manyheads.engine.plain import Plain
 from manyheads.ensemble import Ensemble, assemble
 from manyheads.snapshot import WeightsSnapshot
 from manyheads.training import Interrupted, exchange
-from tests.contracts import train_by_hand, weights
+from tests.contracts import stored_images, train_by_hand, weights
 from tests.runs.test_run_folder import StopAt
 
 GROUPS = [[2, 0], [1, 3, 4]]
@@ -112,7 +112,7 @@ def test_a_change_in_a_member_reaches_its_group_first(tiny: Experiment) -> None:
     """By averaging at step 3; the other group hears of it at step 4."""
     usual, changed = assemble(grouped(tiny)), assemble(grouped(tiny))
     own = torch.from_numpy(changed.split.private[2])
-    images = changed.clients[2].private.images
+    images = stored_images(changed.clients[2].private)
     images[own] = 255 - images[own]
     reached = {1: {2}, 2: {2}, 3: {0, 2}, 4: {0, 2}, 8: {0, 1, 2, 3, 4}}
     for ensemble in (usual, changed):

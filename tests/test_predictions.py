@@ -21,7 +21,7 @@ from manyheads import Experiment, resume, train
 from manyheads.algorithms.base import Algorithm, Neighbours
 from manyheads.algorithms.mhd import MHD
 from manyheads.client import Client
-from manyheads.data.batches import Rows, Samples
+from manyheads.data.batches import Pixels, Rows, Samples
 from manyheads.ensemble import Ensemble, assemble
 from manyheads.errors import ConfigurationError, SnapshotError
 from manyheads.predictions import (
@@ -47,9 +47,10 @@ PRECISIONS, RESTS = get_args(Precision), get_args(Rest)
 
 def catalogue(form: Form, names: NDArray[np.uint64], *, embedding: int = 0, rest: Rest = "spread") -> Catalogue:
     """Of as many public samples as there are names, in two views; they lie among others of twice that number."""
-    images = torch.arange(2 * len(names), dtype=torch.uint8).reshape(-1, 1, 1, 1)
+    images = np.arange(2 * len(names)).astype(np.uint8).reshape(-1, 1, 1, 1)
     public = Samples(
-        images,
+        Pixels(images, torch.device("cpu")),
+        None,
         1 + 2 * np.arange(len(names)),
         seed=0,
         purpose="public",

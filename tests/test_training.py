@@ -202,13 +202,13 @@ def test_a_classifier_takes_the_images_it_was_made_for(tiny: Experiment, tiny_fi
 def test_the_returned_clients_and_a_loaded_model_agree(tiny: Experiment, tmp_path: Path) -> None:
     result = train(tiny, tmp_path / "run")
     data = assemble(tiny).dataset
-    images = torch.from_numpy(data.test_images)
+    images = torch.from_numpy(data.test.images)
     for client in (0, 2):
         for head in range(3):
             classify = load_model(tmp_path / "run", client=client, head=head)
             assert isinstance(classify, torch.nn.Module)
             said = classify(images).argmax(-1).numpy()
-            accuracy = float(np.mean(said == data.test_labels))
+            accuracy = float(np.mean(said == data.test.known_labels))
             assert accuracy == pytest.approx(read_summary(tmp_path / "run")["clients"][client]["shared_accuracy"][head])
             direct = result.classifier(client, head)
             assert torch.equal(direct(images), classify(images))

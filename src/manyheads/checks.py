@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from manyheads import algorithms
 from manyheads.algorithms.base import Algorithm
-from manyheads.data import sources
-from manyheads.data.arrays import Dataset
+from manyheads.data.arrays import Dataset, ImageSet, Labels
+from manyheads.data.loading import load
 from manyheads.data.split import Split, default_per_client, split
 from manyheads.errors import ConfigurationError
 from manyheads.experiment import Experiment
@@ -71,40 +71,103 @@ class Checked:
 
     def label_counts(self) -> NDArray[np.int64]:
         """Clients x classes: private samples."""
-        return self.split.label_counts(self.dataset.train_labels, self.dataset.classes)
+        return self.split.label_counts(self.dataset.train.known_labels, self.dataset.classes)
 
     def classes_without_samples(self) -> list[int]:
-        """Labels that no client has a private sample of."""
-        return [int(label) for label in np.flatnonzero(self.label_counts().sum(0) == 0)]
+        """Labels of the private task that no client has a private sample of."""
+        return np.flatnonzero(self.label_counts().sum(0)[: self.dataset.private_classes] == 0).tolist()
+
+    def sample_counts(self) -> dict[str, int]:
+        """How many samples each part has."""
+        parts, training = self.split, len(self.dataset.train.used)
+        of_training = [parts.validation, *parts.private, *([parts.public] if self.dataset.public is None else [])]
+        return {
+            "training": training,
+            "public": len(parts.public),
+            "validation": len(parts.validation),
+            "private": sum(map(len, parts.private)),
+            "unused": training - len(np.unique(np.concatenate(of_training))),
+            "test": len(self.dataset.test.used),
+        }
+
+    def client_name(self, client: int) -> str:
+        return self.dataset.client_names[client] if self.dataset.client_names else f"client-{client}"
+
+    def kinds(self, of: ImageSet) -> Labels:
+        """By what private accuracy is weighted: who brought a sample, or its finest known class."""
+        return of.finest if of.owners is None else of.owners
+
+    @cached_property
+    def number_of_kinds(self) -> int:
+        return 1 + int(max(self.kinds(part)[part.used].max() for part in (self.dataset.train, self.dataset.test)))
+
+    def judged_by(self, client: int) -> NDArray[np.float64]:
+        """How much each kind counts for a client: as much as among its private samples."""
+        own = self.kinds(self.dataset.train)[self.split.private[client]]
+        return np.bincount(own, minlength=self.number_of_kinds) / len(own)
+
+    def duplicates(self) -> list[str]:
+        """Images that are in two parts which should have none in common, a line for each kind."""
+        data, private = self.dataset, np.concatenate(self.split.private)
+        test, owned = data.test.names[data.test.used], data.train.names[private]
+        public = data.public_set.names[self.split.public]
+        twice, count = np.unique(
+            np.concatenate([np.unique(data.train.names[own]) for own in self.split.private]), return_counts=True
+        )
+        found = [
+            (np.isin(test, owned).sum(), f"of {len(test)} test images are private training images too"),
+            (np.isin(test, public).sum(), f"of {len(test)} test images are public images too"),
+            ((count > 1).sum(), f"of {len(twice)} different private images are held by two clients or more"),
+        ]
+        if self.experiment.data.public != "all":
+            found.append(
+                (np.isin(public, owned).sum(), f"of {len(public)} public images are somebody's private ones too")
+            )
+        return [f"{number} {text} (the same pixels)" for number, text in found if number]
 
 
 def check(experiment: Experiment) -> Checked:
     """Load the data and check everything; raise where something is wrong."""
-    dataset = sources.load(experiment.data)
-    if experiment.clients > len(dataset.train_labels):
+    algorithm = algorithms.make_algorithm(experiment.algorithm)
+    dataset = load(experiment.data, labelled_public=algorithm.reads_public_labels)
+    if experiment.clients > len(dataset.train.used):
         raise ConfigurationError(
-            f"clients = {experiment.clients}: more than the {len(dataset.train_labels)} training samples"
+            f"clients = {experiment.clients}: more than the {len(dataset.train.used)} training samples"
         )
-    experiment = complete(experiment, dataset.classes)
+    if dataset.client_names and len(dataset.client_names) != experiment.clients:
+        names = ", ".join(dataset.client_names[:5]) + (", ..." if len(dataset.client_names) > 5 else "")
+        raise ConfigurationError(
+            f"clients = {experiment.clients}: data.path holds {len(dataset.client_names)} ({names}); "
+            f"give clients = {len(dataset.client_names)}"
+        )
+    experiment = complete(experiment, dataset)
     algorithm = algorithms.make_algorithm(experiment.algorithm)
     groups = _groups(experiment, algorithm)
     graph = _graph(experiment, len(groups))
-    parts = split(experiment.data, dataset.train_labels, dataset.classes, experiment.clients, experiment.seed)
+    parts = split(experiment.data, dataset, experiment.clients, experiment.seed)
     algorithm.check(experiment.training.steps, dataset.classes)
-    _check(experiment, algorithm, graph, parts)
+    _check(experiment, algorithm, graph, parts, dataset)
     widths = _embedding_widths(experiment, dataset)
     checked = Checked(experiment, dataset, parts, groups, graph, algorithm, widths)
     _check_equal_models(checked)
     return checked
 
 
-def complete(experiment: Experiment, classes: int) -> Experiment:
+def complete(experiment: Experiment, dataset: Dataset) -> Experiment:
     """The experiment with every default written out, as its run folder holds it."""
-    data: dict[str, Any] = {"private_fraction": experiment.data.private_share}
+    classes = dataset.private_classes
+    data: dict[str, Any] = {}
+    if experiment.data.public is None:
+        data["public"] = "fraction" if dataset.public is None else "own"
+    if dataset.set_aside is not None:
+        data["test_fraction"] = dataset.set_aside
+    experiment = experiment.with_values(data=data)
+    data = {"private_fraction": experiment.data.private_share}
     primary = experiment.data.primary_labels
     if primary.assignment == "random" and primary.per_client is None:
         data["primary_labels"] = {"assignment": "random", "per_client": default_per_client(classes)}
-    algorithm, graph = algorithms.with_defaults(experiment.algorithm, classes), with_defaults(experiment.graph)
+    algorithm = algorithms.with_defaults(experiment.algorithm, dataset.classes)
+    graph = with_defaults(experiment.graph)
     return experiment.with_values(data=data, algorithm=algorithm.model_dump(), graph=graph.model_dump())
 
 
@@ -174,7 +237,9 @@ def _check_equal_models(checked: Checked) -> None:
             )
 
 
-def _check(experiment: Experiment, algorithm: Algorithm, graph: CommunicationGraph, parts: Split) -> None:
+def _check(
+    experiment: Experiment, algorithm: Algorithm, graph: CommunicationGraph, parts: Split, dataset: Dataset
+) -> None:
     """What only the whole experiment can tell."""
     training, private = experiment.training, sum(len(own) for own in parts.private)
     if training.batch_size > private:
@@ -212,6 +277,11 @@ def _check(experiment: Experiment, algorithm: Algorithm, graph: CommunicationGra
         return
     if len(parts.public) == 0:
         raise ConfigurationError("data.public_fraction = 0: the public set has no samples; raise it")
+    if algorithm.reads_public_labels and dataset.public_set.labels is None:
+        raise ConfigurationError(
+            f'data.public: algorithm.name = "{experiment.algorithm.name}" would train on the labels of the public set, '
+            "which has none; set algorithm.first_public_steps = 0"
+        )
     if algorithm.reads_public_labels and experiment.data.public == "all":
         raise ConfigurationError(
             f'data.public = "all": algorithm.name = "{experiment.algorithm.name}" would train on the labels of '

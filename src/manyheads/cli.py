@@ -9,19 +9,20 @@ from pathlib import Path
 from statistics import mean
 from typing import Annotated, Any, TypeVar
 
-import numpy as np
 import typer
 
 from manyheads.checks import check
 from manyheads.console import Screen
+from manyheads.data.pack import pack, verify
 from manyheads.demo import DEMO_OUT, demo_runs, make_room, moral
-from manyheads.errors import ManyheadsError, RunError
-from manyheads.experiment import Experiment
+from manyheads.errors import ConfigurationError, DataError, ManyheadsError, RunError
+from manyheads.experiment import DataConfig, Experiment
 from manyheads.export import export as export_model
+from manyheads.files import write_whole
 from manyheads.frontier import cells
 from manyheads.judge import judge
 from manyheads.report import plots, tables
-from manyheads.runs import read_experiment, read_summary, write_whole
+from manyheads.runs import read_experiment, read_summary
 from manyheads.training import Interrupted, Result, resume, train
 from manyheads.version import __version__
 
@@ -182,23 +183,62 @@ def split(
     screen = Screen(quiet)
     checked = check(Experiment.load(experiment, settings or ()))
     parts, dataset, counts = checked.split, checked.dataset, checked.label_counts().tolist()
-    screen.show(tables.split_table(counts, parts.primary_labels, dataset.class_names))
+    names = [checked.client_name(client) for client in range(len(counts))]
+    screen.show(tables.split_table(counts, parts.primary_labels, dataset.class_names, names))
     if any(parts.primary_labels):
         owners = tables.primary_clients(parts.primary_labels, dataset.classes)
         screen.say("Labels by number of primary clients: " + ", ".join(f"{labels} with {n}" for n, labels in owners))
-    used = np.unique(np.concatenate([parts.public, parts.validation, *parts.private]))
-    counted = {
-        "training": len(dataset.train_labels),
-        "public": len(parts.public),
-        "validation": len(parts.validation),
-        "private": sum(map(len, parts.private)),
-        "unused": len(dataset.train_labels) - len(used),
-        "test": len(dataset.test_labels),
-    }
-    screen.say("Samples: " + ", ".join(f"{name} {count}" for name, count in counted.items()))
+    screen.say("Samples: " + ", ".join(f"{name} {count}" for name, count in checked.sample_counts().items()))
+    for note in (*dataset.notes, *checked.duplicates()):
+        screen.say(f"note: {note}")
     picture = plot or Path(f"{experiment.stem}-split.png")
-    plots.save(plots.split_figure(counts, parts.primary_labels, dataset.class_names), picture)
+    plots.save(plots.split_figure(counts, parts.primary_labels, dataset.class_names, names), picture)
     screen.say(f"Picture: {picture}")
+
+
+@functools.partial(command, name="pack")
+def pack_images(
+    what: Annotated[
+        Path, typer.Argument(metavar="WHAT", help="An experiment (its [data]), a folder, or an .npz file.")
+    ],
+    out: Annotated[Path | None, typer.Argument(metavar="OUT", help="The new folder.")] = None,
+    size: Annotated[int | None, typer.Option(min=1, help="Height and width.", show_default="as they are")] = None,
+    source: Annotated[str | None, typer.Option(help="Of a folder: folder, clients, huggingface, ...")] = None,
+    settings: Settings = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes.", show_default="one per core")] = None,
+    check_only: Annotated[bool, typer.Option("--verify", help="WHAT is packed: compare every image's hash.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make a folder that training reads without loading it into memory: `source = "packed"`."""
+    screen = Screen(quiet)
+    if check_only:
+        with screen.images("verifying", "damaged") as progress:
+            damaged = verify(what, progress)
+        if damaged:
+            raise DataError(f"{what}: {len(damaged)} images are damaged, the first {damaged[0]}; pack it again")
+        screen.say(f"{what}: every image is what it was when it was packed.")
+        return
+    if out is None:
+        raise ConfigurationError("OUT: missing; manyheads pack WHAT OUT --size 64")
+    config = _data_of(what, source, [*(settings or ()), *([f"data.size={size}"] if size else ())])
+    try:
+        with screen.images("packing", "unreadable") as progress:
+            card = pack(config, out, workers=workers or len(os.sched_getaffinity(0)), progress=progress)
+    except KeyboardInterrupt:
+        raise Stopped("stopped; the same command goes on where it stopped") from None
+    for line in (*card["notes"], *tables.unreadable_text(card, out)):
+        screen.say(f"note: {line}")
+    screen.say(tables.packed_text(card, out))
+
+
+def _data_of(what: Path, source: str | None, settings: list[str]) -> DataConfig:
+    """`[data]` of an experiment, or of a path on the command line."""
+    if what.suffix == ".toml":
+        if source is not None:
+            settings = [*settings, f"data.source={source}"]
+        return Experiment.load(what, settings).data
+    text = f'clients = 1\n[data]\nsource = "{source or ("npz" if what.suffix == ".npz" else "folder")}"\n'
+    return Experiment.from_toml(text, "pack", [f"data.path={json.dumps(str(what))}", *settings]).data
 
 
 @command
@@ -320,7 +360,8 @@ def _show_tables(screen: Screen, summary: dict[str, Any]) -> None:
         screen.show(tables.hop_table(summary))
     if summary.get("taught"):
         screen.show(tables.taught_table(summary))
-        screen.show(tables.taught_by_class_table(summary))
+        if summary["taught"]["right"] is not None:
+            screen.show(tables.taught_by_class_table(summary))
 
 
 def _run_or_go_on(

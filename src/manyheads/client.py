@@ -30,7 +30,7 @@ class Batch:
     """
 
     def __init__(self, client: "Client", private: Callable[[], Rows], public: Callable[[], Rows], plan: Plan) -> None:
-        self._labels, self._private, self._public, self.plan = client.labels, private, public, plan
+        self._client, self._private, self._public, self.plan = client, private, public, plan
 
     @cached_property
     def private(self) -> Rows:
@@ -39,7 +39,7 @@ class Batch:
     @cached_property
     def labels(self) -> Tensor:
         """Of the private samples."""
-        return self._labels[self.private.samples]
+        return self._client.private.labels(self.private.samples)
 
     @cached_property
     def public(self) -> Rows:
@@ -47,7 +47,8 @@ class Batch:
 
     def public_labels(self) -> Tensor:
         """Of the public samples: for measurements, and for algorithms whose public set is labelled."""
-        return self._labels[self.public.samples]
+        assert self._client.public is not None
+        return self._client.public.labels(self.public.samples)
 
 
 Losses = Callable[["Client", Batch, int], Mapping[str, Tensor]]
@@ -64,10 +65,10 @@ class Client:
     make_model: Callable[[], ClientModel]  # its architecture, with numbers still to be filled in
     model: ClientModel
     private: Samples
-    labels: Tensor  # of all training samples; training reads only those of `private`
     public: Samples | None
     primary_labels: tuple[int, ...]
     label_distribution: NDArray[np.float64]  # of its private samples
+    judged_by: NDArray[np.float64]  # how much each kind of test sample counts in its private accuracy
     pool: Pool
     clients: int  # how many there are
     catalogue: Catalogue | None  # where predictions are exchanged

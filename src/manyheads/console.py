@@ -1,8 +1,10 @@
 """What a person sees while a run goes on: a progress bar on a terminal, plain lines elsewhere."""
 
+import contextlib
 import sys
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from statistics import mean
 from types import TracebackType
 from typing import Self
@@ -20,6 +22,7 @@ from manyheads.runs import Event
 REFRESH_SECONDS = 0.2
 STOPPING = "Finishing this window (at most {} steps), then saving. Press Ctrl-C again to leave at once."
 LINE_SECONDS = 60.0  # a plain line at least so often
+IMAGES_SECONDS = 10.0
 
 
 class Screen:
@@ -43,6 +46,30 @@ class Screen:
     def watch(self, title: str) -> "Watcher":
         return Bar(self.console, title) if self.decorated else Lines(self, title)
 
+    @contextlib.contextmanager
+    def images(self, title: str, wrong: str) -> Iterator[Callable[[int, int, int], None]]:
+        """The progress of work on many images: (done, of all, of these with something wrong)."""
+        if self.decorated:
+            columns = (
+                TextColumn("{task.description}", markup=False),
+                BarColumn(bar_width=24),
+                TextColumn("{task.completed:,.0f} of {task.total:,.0f}, {task.fields[wrong]}", markup=False),
+                TimeRemainingColumn(),
+            )
+            with Progress(*columns, console=self.console, refresh_per_second=4, transient=True) as bar:
+                task = bar.add_task(title, total=1, wrong="")
+                yield lambda done, total, count: bar.update(task, completed=done, total=total, wrong=f"{count} {wrong}")
+            return
+        said = time.perf_counter()
+
+        def line(done: int, total: int, count: int) -> None:
+            nonlocal said
+            if time.perf_counter() - said >= IMAGES_SECONDS:
+                said = time.perf_counter()
+                self.say(f"{title}: {done:,} of {total:,} images, {count} {wrong}")
+
+        yield line
+
 
 class Watcher(ABC):
     """An observer of one run; the two kinds below differ in how they show it."""
@@ -59,6 +86,9 @@ class Watcher(ABC):
         self.log_every = ensemble.experiment.training.log_every
         self._class_names = ensemble.dataset.class_names
         self.begin(ensemble, step)
+        if step == 0:
+            for note in (*ensemble.dataset.notes, *ensemble.duplicates()):
+                self.line(f"note: {note}")
         empty = [self._class_names[label] for label in ensemble.classes_without_samples()]
         if empty:
             shown = ", ".join(empty[:5]) + (", ..." if len(empty) > 5 else "")

@@ -8,8 +8,8 @@ import torch
 
 from manyheads.checks import Checked, check
 from manyheads.client import Client
-from manyheads.data.arrays import content_hashes
-from manyheads.data.batches import Samples, on_device
+from manyheads.data.arrays import ImageSet, Indices
+from manyheads.data.batches import Pixels, Samples
 from manyheads.errors import ConfigurationError
 from manyheads.evaluate import Part
 from manyheads.experiment import Experiment
@@ -42,13 +42,13 @@ class _Assembly:
     def __init__(self, checked: Checked, device: torch.device, dtype: torch.dtype) -> None:
         self.checked, self._device, self._dtype = checked, device, dtype
         dataset, clients = checked.dataset, range(checked.experiment.clients)
-        self._images, self._labels = on_device(dataset.train_images, dataset.train_labels, device)
+        self._pixels: dict[int, Pixels] = {}  # by array: parts may share one
         self._first = {client: group[0] for group in checked.groups for client in group}
         self._pools = {client: Pool(checked.algorithm.pool_size) for client in clients}
         self._label_counts = checked.label_counts()
         self._sent = checked.algorithm.sent(checked.heads, dataset.classes)
         # Only where rows have names are views bounded, and equal pixels seen in equal views.
-        self._names = content_hashes(dataset.train_images[checked.split.public]) if self._sent else None
+        self._names = dataset.public_set.names[checked.split.public] if self._sent else None
 
     def client(self, index: int) -> Client:
         """One client, with first weights: its own, its group's, or everybody's where weights are averaged."""
@@ -59,16 +59,16 @@ class _Assembly:
         initialise(model, generator(experiment.seed, "weights", start))
         return Client(
             index=index,
-            name=f"client-{index}",
+            name=checked.client_name(index),
             seed=experiment.seed,
             training=experiment.training,
             make_model=partial(checked.architecture, index),
             model=model.to(device=self._device, dtype=self._dtype),
             private=self._private(index),
-            labels=self._labels,
             public=self._public(index) if checked.algorithm.reads_public else None,
             primary_labels=checked.split.primary_labels[index],
             label_distribution=counts / counts.sum(),
+            judged_by=checked.judged_by(index),
             pool=self._pools[first],
             clients=experiment.clients,
             catalogue=self._catalogue,
@@ -77,16 +77,34 @@ class _Assembly:
     def parts(self) -> list[Part]:
         """What clients are judged by."""
         dataset, validation = self.checked.dataset, self.checked.split.validation
-        test = Part("test", *on_device(dataset.test_images, dataset.test_labels, self._device))
-        if len(validation) == 0:
-            return [test]
-        chosen = torch.from_numpy(validation).to(self._device)
-        return [Part("validation", self._images[chosen], self._labels[chosen]), test]
+        parts = [self._part("validation", dataset.train, validation)] if len(validation) else []
+        return [*parts, self._part("test", dataset.test, dataset.test.used)]
+
+    def _part(self, name: str, of: ImageSet, chosen: Indices) -> Part:
+        arrays = (chosen, of.known_labels[chosen], self.checked.kinds(of)[chosen])
+        samples, labels, kinds = (torch.from_numpy(array).to(self._device) for array in arrays)
+        return Part(name, self._stored(of), samples, labels, kinds, self.checked.number_of_kinds)
+
+    def _stored(self, of: ImageSet) -> Pixels:
+        key = id(of.images)
+        if key not in self._pixels:
+            self._pixels[key] = Pixels(of.images, self._device)
+        return self._pixels[key]
+
+    @cached_property
+    def _labels(self) -> dict[str, torch.Tensor | None]:
+        """Of all training samples, and of the public set."""
+        sets = {"private": self.checked.dataset.train, "public": self.checked.dataset.public_set}
+        return {
+            name: None if of.labels is None else torch.from_numpy(np.array(of.labels)).to(self._device)
+            for name, of in sets.items()
+        }
 
     def _private(self, client: int) -> Samples:
         experiment = self.checked.experiment
         return Samples(
-            self._images,
+            self._stored(self.checked.dataset.train),
+            self._labels["private"],
             self.checked.split.private[client],
             seed=experiment.seed,
             purpose="private",
@@ -98,7 +116,8 @@ class _Assembly:
     def _public(self, client: int) -> Samples:
         experiment = self.checked.experiment
         return Samples(
-            self._images,
+            self._stored(self.checked.dataset.public_set),
+            self._labels["public"],
             self.checked.split.public,
             seed=experiment.seed,
             purpose="public",

@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from manyheads.algorithms.base import Algorithm
 from manyheads.client import Client
+from manyheads.data.batches import Pixels
 from manyheads.data.views import model_input
 from manyheads.models.client_model import CHUNK, ClientModel, embeddings, evaluating
 
@@ -24,46 +25,53 @@ COLLAPSED_PERPLEXITY = 1.5  # a head whose mean prediction spreads over fewer cl
 
 @dataclass(frozen=True)
 class Part:
-    """Labelled samples to judge by: the test set, or the validation part."""
+    """Labelled samples to judge by: the test set, or the validation part.
+
+    Each is of a kind: its finest known class, or the client that brought it. What a client draws is a mixture of kinds.
+    """
 
     name: str
-    images: Tensor  # uint8, N x height x width x channels
-    labels: Tensor
+    pixels: Pixels
+    samples: Tensor  # which of them
+    labels: Tensor  # of these
+    kinds: Tensor
+    number_of_kinds: int
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What one model's heads did on a part, counted by class, so that any weighting can follow."""
+    """What one model's heads did on a part, counted by kind (D of them), so that any weighting can follow."""
 
-    correct_HC: NDArray[np.int64]
-    samples_C: NDArray[np.int64]
+    correct_HD: NDArray[np.int64]
+    samples_D: NDArray[np.int64]
+    samples_C: NDArray[np.int64]  # by class
     mean_probability_HC: NDArray[np.float64]
 
     def shared_accuracy(self) -> list[float]:
         """By head: the plain share of correct answers."""
-        return [float(x) for x in self.correct_HC.sum(1) / self.samples_C.sum()]
+        return [float(x) for x in self.correct_HD.sum(1) / self.samples_D.sum()]
 
-    def private_accuracy(self, label_distribution: NDArray[np.float64]) -> list[float]:
-        """By head: accuracy by class, weighted by the client's own label distribution.
+    def private_accuracy(self, judged_by_D: NDArray[np.float64]) -> list[float]:
+        """By head: accuracy by kind of sample, weighted as the client draws them.
 
-        Classes that the part does not hold cannot be judged; their weight goes to the others.
+        Kinds that the part does not hold cannot be judged; their weight goes to the others.
         """
-        by_class_HC = self.correct_HC / np.maximum(self.samples_C, 1)
-        return [float(x) for x in by_class_HC @ self._weights(label_distribution)]
+        by_kind_HD = self.correct_HD / np.maximum(self.samples_D, 1)
+        return [float(x) for x in by_kind_HD @ self._weights(judged_by_D)]
 
-    def accuracy_on(self, label_distributions: Sequence[NDArray[np.float64]]) -> list[list[float]]:
+    def accuracy_on(self, judged_by: Sequence[NDArray[np.float64]]) -> list[list[float]]:
         """Heads x clients: `private_accuracy` on the distribution of each of several clients."""
-        return np.array([self.private_accuracy(labels) for labels in label_distributions]).T.tolist()  # type: ignore[no-any-return]
+        return np.array([self.private_accuracy(judged_by_D) for judged_by_D in judged_by]).T.tolist()  # type: ignore[no-any-return]
 
-    def private_samples(self, label_distribution: NDArray[np.float64]) -> float:
+    def private_samples(self, judged_by_D: NDArray[np.float64]) -> float:
         """How many samples, drawn as the client draws, would judge as precisely as this weighting does."""
-        weight_C = self._weights(label_distribution)
-        return 1.0 / float((weight_C**2 / np.maximum(self.samples_C, 1)).sum()) if weight_C.any() else 0.0
+        weight_D = self._weights(judged_by_D)
+        return 1.0 / float((weight_D**2 / np.maximum(self.samples_D, 1)).sum()) if weight_D.any() else 0.0
 
-    def _weights(self, label_distribution: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The label distribution over the classes that the part holds; all zero where it holds none of them."""
-        weight_C = np.where(self.samples_C > 0, label_distribution, 0.0)
-        return weight_C / weight_C.sum() if weight_C.any() else weight_C
+    def _weights(self, judged_by_D: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The distribution over the kinds that the part holds; all zero where it holds none of them."""
+        weight_D = np.where(self.samples_D > 0, judged_by_D, 0.0)
+        return weight_D / weight_D.sum() if weight_D.any() else weight_D
 
     def collapsed_heads(self, label_distribution: NDArray[np.float64]) -> list[tuple[int, int]]:
         """(head, class) where a head is sure of one class for nearly everything.
@@ -91,16 +99,19 @@ def score(model: ClientModel, part: Part) -> Scores:
     """Ask every head about every sample, in evaluation mode."""
     heads, classes = model.shape_HC
     like = next(model.parameters())
-    correct = torch.zeros(heads, classes, dtype=torch.int64, device=like.device)
+    correct = torch.zeros(heads, part.number_of_kinds, dtype=torch.int64, device=like.device)
     mean = torch.zeros(heads, classes, dtype=torch.float64, device=like.device)
     with evaluating(model):
-        for images, labels in zip(torch.split(part.images, CHUNK), torch.split(part.labels, CHUNK), strict=True):
-            logits_BHC, _ = model(model_input(images, like.dtype))
+        chunks = zip(*(torch.split(of, CHUNK) for of in (part.samples, part.labels, part.kinds)), strict=True)
+        for samples, labels, kinds in chunks:
+            logits_BHC, _ = model(model_input(part.pixels[samples], like.dtype))
             hit_HB = (logits_BHC.argmax(-1) == labels[:, None]).T.long()
-            correct.scatter_add_(1, labels.expand(heads, -1), hit_HB)
+            correct.scatter_add_(1, kinds.expand(heads, -1), hit_HB)
             mean += logits_BHC.softmax(-1).double().sum(0)
-    samples = torch.bincount(part.labels, minlength=classes)
-    return Scores(correct.cpu().numpy(), samples.cpu().numpy(), (mean / len(part.labels)).cpu().numpy())
+    by_kind = torch.bincount(part.kinds, minlength=part.number_of_kinds)
+    by_class = torch.bincount(part.labels, minlength=classes)
+    found = (correct, by_kind, by_class, mean / len(part.labels))
+    return Scores(*(tensor.cpu().numpy() for tensor in found))
 
 
 @dataclass(frozen=True)
@@ -121,11 +132,11 @@ def evaluate(clients: Sequence[Client], part: Part) -> Evaluation:
     pairs = list(zip(clients, scores, strict=True))
     return Evaluation(
         part.name,
-        [s.private_accuracy(client.label_distribution) for client, s in pairs],
+        [s.private_accuracy(client.judged_by) for client, s in pairs],
         [s.shared_accuracy() for _, s in pairs],
-        [s.private_samples(client.label_distribution) for client, s in pairs],
+        [s.private_samples(client.judged_by) for client, s in pairs],
         [(c.index, head, label) for c, s in pairs for head, label in s.collapsed_heads(c.label_distribution)],
-        [s.accuracy_on([other.label_distribution for other in clients]) for s in scores],
+        [s.accuracy_on([other.judged_by for other in clients]) for s in scores],
     )
 
 
@@ -168,9 +179,10 @@ class Taught:
     """Who taught whom, counted on public batches, whose labels training does not use."""
 
     chosen: NDArray[np.int64]  # clients x auxiliary heads x teachers; on the diagonal the client's own heads
-    right: NDArray[np.int64]  # of these, how often the teacher named the right class
-    chosen_by_class: NDArray[np.int64]  # teachers x classes, all pupils and heads together
-    right_by_class: NDArray[np.int64]
+    # The others are None where the public set has no labels.
+    right: NDArray[np.int64] | None  # of these, how often the teacher named the right class
+    chosen_by_class: NDArray[np.int64] | None  # teachers x classes, all pupils and heads together
+    right_by_class: NDArray[np.int64] | None
 
 
 @torch.no_grad()
@@ -180,6 +192,7 @@ def who_taught_whom(clients: Sequence[Client], algorithm: Algorithm, start: int,
     size = (len(clients), heads - 1, len(clients))
     chosen, right = np.zeros((2, *size), dtype=np.int64)
     by_class = np.zeros((2, len(clients), classes), dtype=np.int64)
+    labelled = clients[0].public is not None and clients[0].public.labelled
     for client in clients:
         batches = client.batches(start, stop, algorithm.plan(client, start, stop))
         for step in range(start, stop):
@@ -188,15 +201,17 @@ def who_taught_whom(clients: Sequence[Client], algorithm: Algorithm, start: int,
                 lesson = algorithm.lesson(client, batch)
             if lesson is None:
                 return None
-            label_BK = batch.public_labels()[:, None].expand_as(lesson.class_BK).cpu().numpy()
             teacher_BK, said_BK = lesson.teacher_BK.cpu().numpy(), lesson.class_BK.cpu().numpy()
             head_BK = np.broadcast_to(np.arange(heads - 1), teacher_BK.shape)
-            hit_BK = (said_BK == label_BK).astype(np.int64)
             np.add.at(chosen[client.index], (head_BK, teacher_BK), 1)
+            if not labelled:
+                continue
+            label_BK = batch.public_labels()[:, None].expand_as(lesson.class_BK).cpu().numpy()
+            hit_BK = (said_BK == label_BK).astype(np.int64)
             np.add.at(right[client.index], (head_BK, teacher_BK), hit_BK)
             np.add.at(by_class[0], (teacher_BK, label_BK), 1)
             np.add.at(by_class[1], (teacher_BK, label_BK), hit_BK)
-    return Taught(chosen, right, *by_class)
+    return Taught(chosen, right, *by_class) if labelled else Taught(chosen, None, None, None)
 
 
 def probe(model: ClientModel, training: Part, test: Part) -> float:
@@ -205,7 +220,7 @@ def probe(model: ClientModel, training: Part, test: Part) -> float:
     About what the embedding allows: the paper's upper bound on what its heads can know. Logistic regression on
     standardised embeddings: full-batch L-BFGS from zero, with a little weight decay.
     """
-    known_NE, asked_NE = embeddings(model, training.images), embeddings(model, test.images)
+    known_NE, asked_NE = (embeddings(model, part.pixels, part.samples) for part in (training, test))
     middle, spread = known_NE.mean(0), known_NE.std(0).clamp_min(1e-6)
     known_NE, asked_NE = (known_NE - middle) / spread, (asked_NE - middle) / spread
     weight_EC = known_NE.new_zeros(known_NE.shape[1], model.shape_HC[1], requires_grad=True)

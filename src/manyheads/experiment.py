@@ -12,10 +12,19 @@ import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from manyheads.errors import ConfigurationError
 
@@ -68,23 +77,61 @@ class PrimaryLabels(Section):
         return self
 
 
-class DataConfig(Section):
+class SourceConfig(Section):
+    """Where images come from. Which of these keys a source reads stands beside it in data/sources."""
+
     source: str
     path: str | None = None
-    public: Literal["fraction", "all"] = "fraction"
+    name: str | None = None  # torchvision: the data set; huggingface: its configuration
+    download: bool | None = None  # torchvision, huggingface: whether it may be fetched
+    label: str | None = None  # npz: "coarse" reads coarse_train and coarse_test; huggingface: a column
+    fine_label: str | None = None  # finer classes, beside the labels that are learnt
+    train_split: str | None = None  # huggingface
+    test_split: str | None = None
+    classes: list[str] | list[int] | None = None  # only these, in this order; by name or by number
+
+    @field_validator("classes", mode="before")
+    @classmethod
+    def _some_classes(cls, given: object) -> object:
+        kinds = {type(name) for name in given} if isinstance(given, list) else set()
+        if given is not None and (kinds not in ({str}, {int}) or len(set(given)) != len(given)):  # type: ignore[arg-type, call-overload]
+            raise ValueError("must be a list of different class names, or of class numbers")
+        return given
+
+
+def _size(given: object) -> object:
+    sides = given if isinstance(given, list) else [given, given]
+    if given is not None and not (len(sides) == 2 and all(type(side) is int and side > 0 for side in sides)):
+        raise ValueError("must be a number of pixels above 0, or [height, width]")
+    return given
+
+
+class DataConfig(SourceConfig):
+    size: int | list[int] | None = None  # every image is resized to it; default: as they are, all of one size
+    fit: Literal["stretch", "crop"] = "stretch"  # what resizing does to another aspect ratio
+    channels: Literal[1, 3] | None = None  # grey or colour; default: as they are
+    test_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None  # of a source that has no test part
+    # A part of the training samples; all of them; what the source has; or images from elsewhere, as a table.
+    public: Annotated[
+        Annotated[Literal["fraction", "all", "own"] | None, Tag("(word)")] | Annotated[SourceConfig, Tag("(table)")],
+        Discriminator(lambda given: "(table)" if isinstance(given, dict | SourceConfig) else "(word)"),
+    ] = None
     public_fraction: Fraction = 0.1
     private_fraction: Fraction | None = None  # of all training samples; default: what the other parts leave
     validation_fraction: Fraction = 0.0
-    partition: Literal["skew", "dirichlet"] = "skew"
+    partition: Literal["skew", "dirichlet", "fine"] = "skew"
     skew: Annotated[float, Field(ge=0.0)] = 100.0
     alpha: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 0.3
     primary_labels: PrimaryLabels = PrimaryLabels()
-    augment: Literal["none", "crop-flip"] = "crop-flip"
+    samples_per_class: Positive | None = None  # a client keeps at most so many; default: all that it gets
+    augment: Literal["none", "crop-flip", "resized-crop-flip"] = "crop-flip"
     public_views: Positive = 1  # of each public sample, where predictions are exchanged
+
+    _sides = field_validator("size", mode="before")(_size)
 
     @model_validator(mode="after")
     def _fractions(self) -> Self:
-        left = 1.0 - self.validation_fraction - (self.public_fraction if self.public == "fraction" else 0.0)
+        left = 1.0 - self.validation_fraction - self._public_share
         if left < -1e-9:
             raise ValueError("public_fraction and validation_fraction are together more than all training samples")
         if self.private_fraction is not None and self.private_fraction > left + 1e-9:
@@ -98,8 +145,12 @@ class DataConfig(Section):
         """`private_fraction`, or where it is not given what the other parts leave."""
         if self.private_fraction is not None:
             return self.private_fraction
-        public = self.public_fraction if self.public == "fraction" else 0.0
-        return round(max(0.0, 1.0 - public - self.validation_fraction), 12)
+        return round(max(0.0, 1.0 - self._public_share - self.validation_fraction), 12)
+
+    @property
+    def _public_share(self) -> float:
+        """Of the training samples, those that are public and nobody's."""
+        return self.public_fraction if self.public in (None, "fraction") else 0.0
 
     @field_validator("skew")
     @classmethod
@@ -266,7 +317,7 @@ def explain(error: ValidationError, known: Mapping[str, list[str]], section: str
     problems = sorted(error.errors(include_url=False), key=lambda problem: order.get(problem["type"], 1))
     first = problems[0]
     path = [section] if section else []
-    path += [str(part) for part in first["loc"]]
+    path += [str(part) for part in first["loc"] if not str(part).startswith("(")]  # not the tags of a choice
     key, more = ".".join(path), f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     if first["type"] in unknown:
         elsewhere = [f"{at}.{path[-1]}" for at, keys in known.items() if at and path[-1] in keys]
@@ -276,7 +327,7 @@ def explain(error: ValidationError, known: Mapping[str, list[str]], section: str
         example = f"[{key}] with name = {_shown(first['input'])}" if key in ("graph", "algorithm") else f"[{key}]"
         return f"{key} = {_shown(first['input'])}: is a section; write {example}{more}"
     if first["type"] in missing:
-        hint = 'say where samples come from: source = "digits", or "npz" with a path' if path[0] == "data" else ""
+        hint = 'say where samples come from: source = "digits", or "folder" with a path' if path[0] == "data" else ""
         return f"{'data.source' if key == 'data' else key}: missing; {hint or 'give a value'}{more}"
     message = str(first.get("ctx", {}).get("error", first["msg"]))
     message = message[:1].lower() + message[1:]
@@ -294,9 +345,16 @@ def _known_keys(kind: type[BaseModel], prefix: str = "") -> dict[str, list[str]]
     """For each section, by its dotted path, the keys that it knows."""
     keys = {prefix: sorted(kind.model_fields)}
     for name, field in kind.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            keys |= _known_keys(field.annotation, f"{prefix}.{name}".strip("."))
+        for inner in _sections(field.annotation):
+            keys |= _known_keys(inner, f"{prefix}.{name}".strip("."))
     return keys
+
+
+def _sections(annotation: object) -> list[type[BaseModel]]:
+    """The sections that a field may hold: one, or one of several kinds of value."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [section for part in get_args(annotation) for section in _sections(part)]
 
 
 def _override(values: dict[str, Any], override: str) -> None:

@@ -10,16 +10,15 @@ import safetensors.torch
 from manyheads.classifier import Classifier, choose_head
 from manyheads.errors import ConfigurationError, RunError
 from manyheads.experiment import ModelConfig
+from manyheads.files import digest, write_whole
 from manyheads.models.client_model import ClientModel, make_model
 from manyheads.models.flat import FlatState
 from manyheads.runs import (
     check_free,
-    digest,
     read_client_values,
     read_experiment,
     read_summary,
     read_tensors,
-    write_whole,
 )
 
 
@@ -34,7 +33,7 @@ def load_model(
     folder = Path(path)
     if (folder / "model.json").is_file():
         card = _read_card(folder)
-        if client is not None and card["name"] != f"client-{client}":
+        if client is not None and card["client"] != client:
             raise ConfigurationError(f"client = {client}: {folder} holds the model of {card['name']} only")
         model = _model(card)
         tensors = read_tensors(folder / "model.safetensors", card["sha256"])
@@ -59,6 +58,7 @@ def describe(folder: Path, client: int) -> dict[str, Any]:
     own = summary["clients"][client]
     return {
         "name": own["name"],
+        "client": client,
         "algorithm": summary["algorithm"],
         "data": summary["data"],
         "model": experiment.model.of(client).model_dump(),
@@ -153,7 +153,7 @@ def _model(card: dict[str, Any], foreign_widths: Sequence[int] = ()) -> ClientMo
 def _read_card(folder: Path) -> dict[str, Any]:
     try:
         card: dict[str, Any] = json.loads((folder / "model.json").read_text())
-        if not {"model", "classes", "heads", "image_shape", "deploy", "sha256"} <= card.keys():
+        if not {"client", "model", "classes", "heads", "image_shape", "deploy", "sha256"} <= card.keys():
             raise ValueError
     except (OSError, ValueError, AttributeError):
         raise RunError(f"{folder / 'model.json'}: not the description of an exported model") from None

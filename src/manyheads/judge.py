@@ -63,6 +63,7 @@ def judge(folder: Path, *, device: str = "cpu", with_probe: bool = False) -> Jud
 def probe_all(e: Ensemble) -> list[float]:
     """For each client: the shared accuracy that its embedding would allow."""
     one = e.clients[0]
-    private = torch.from_numpy(np.concatenate(e.split.private)).to(one.labels.device)
-    known = Part("private", one.private.images[private], one.labels[private])
+    private = torch.from_numpy(np.concatenate(e.split.private)).to(one.private.pixels.device)
+    labels = one.private.labels(private)
+    known = Part("private", one.private.pixels, private, labels, labels, e.dataset.classes)
     return [probe(client.model, known, e.parts[-1]) for client in e.clients]

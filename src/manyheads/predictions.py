@@ -299,7 +299,7 @@ class PredictionsSnapshot:
     def __init__(self, catalogue: Catalogue, message: bytes, table: Table, row_PV: NDArray[np.int64]) -> None:
         self.client, self.step = table.header.client, table.header.step
         self._catalogue, self._message = catalogue, message
-        device = catalogue.public.images.device
+        device = catalogue.public.pixels.device
         held = {name: array.copy() for name, array in table.arrays.items() if name not in ("names", "views")}
         if "classes" in held:
             held["classes"] = held["classes"].astype(np.int32)  # torch does little with uint16

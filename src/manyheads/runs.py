@@ -11,7 +11,6 @@ Every file appears under its final name at once and whole: it is written beside 
 appended line by line with one system call each; what a killed run wrote after its last save is cut off on resuming.
 """
 
-import contextlib
 import fcntl
 import hashlib
 import json
@@ -29,9 +28,10 @@ from torch import Tensor
 from manyheads.client import Client
 from manyheads.errors import ConfigurationError, RunError
 from manyheads.experiment import Experiment
+from manyheads.files import digest, write_whole
 from manyheads.snapshot import Snapshot, checkpoint
 
-FORMAT = 1
+FORMAT = 2
 MEMORY = "memory "  # before the names of what an algorithm keeps of a client
 Event = dict[str, Any]
 
@@ -343,35 +343,10 @@ def read_tensors(path: Path, checksum: str) -> dict[str, Tensor]:
         raise RunError(f"{path}: not a safetensors file: {error}") from None
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all, even if the machine stops in between."""
-    beside = path.with_name(f".{path.name}.partial")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            beside.unlink()
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
 def _parse_snapshot(name: str) -> tuple[int, int]:
     """Client and step of a snapshot's file."""
     _, step, _, client = name.removesuffix(".safetensors").split("-")
     return int(client), int(step)
-
-
-def digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def _canonical(body: Mapping[str, Any]) -> bytes:

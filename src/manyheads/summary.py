@@ -67,8 +67,10 @@ def start_event(e: Ensemble, *, engine: str) -> Event:
         "primary_labels": [list(labels) for labels in e.split.primary_labels],
         "public_samples": len(e.split.public),
         "validation_samples": len(e.split.validation),
-        "test_samples": len(e.dataset.test_labels),
+        "test_samples": len(e.dataset.test.used),
         "class_names": list(e.dataset.class_names),
+        "client_names": [client.name for client in e.clients],
+        "notes": [*e.dataset.notes, *e.duplicates()],
     }
 
 
@@ -91,7 +93,12 @@ def evaluation_event(
 
 def taught_event(taught: Taught, step: int) -> Event:
     """Counts: clients x auxiliary heads x teachers, and teachers x classes."""
-    return {"event": "taught", "step": step, **{f.name: getattr(taught, f.name).tolist() for f in fields(taught)}}
+    return {"event": "taught", "step": step, **_lists(taught)}
+
+
+def _lists(taught: Taught) -> dict[str, Any]:
+    counts = {f.name: getattr(taught, f.name) for f in fields(taught)}
+    return {name: None if count is None else count.tolist() for name, count in counts.items()}
 
 
 def _graph(e: Ensemble) -> str | None:

@@ -19,7 +19,7 @@ from manyheads.engine.plain import Plain
 from manyheads.ensemble import Ensemble, assemble
 from manyheads.runs import Event
 from manyheads.training import Silent, exchange
-from tests.contracts import train_by_hand, weights
+from tests.contracts import stored_labels, train_by_hand, weights
 
 ROUND = {"name": "fedmd", "first_private_steps": 4, "digest_steps": 5, "revisit_steps": 3}
 
@@ -205,9 +205,10 @@ def test_every_island_has_a_consensus_of_its_own(tiny: Experiment) -> None:
 def test_labels_of_the_public_set_are_read_only_if_it_is_labelled(tiny: Experiment, first_public_steps: int) -> None:
     knobs = {"first_public_steps": first_public_steps, "first_private_steps": 4 - first_public_steps}
     ensembles = [assemble(fedmd(tiny, knobs, training={"steps": 12})) for _ in range(2)]
-    labels = ensembles[1].clients[0].labels
-    public = torch.from_numpy(ensembles[1].split.public)
-    labels[public] = 9 - labels[public]
+    client, public = ensembles[1].clients[0], torch.from_numpy(ensembles[1].split.public)
+    assert client.public is not None
+    for labels in (stored_labels(client.private), stored_labels(client.public)):  # everybody's
+        labels[public] = 9 - labels[public]
     for ensemble in ensembles:
         train_by_hand(ensemble)
     assert (weights(ensembles[0]) == weights(ensembles[1])) == (first_public_steps == 0)

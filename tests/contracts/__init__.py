@@ -13,6 +13,7 @@ from torch import Tensor
 from manyheads import Experiment
 from manyheads.client import SNAPSHOTS
 from manyheads.confidence import CONFIDENCES
+from manyheads.data.batches import Samples
 from manyheads.engine.plain import Plain
 from manyheads.ensemble import Ensemble
 from manyheads.training import exchange, one_thread, windows
@@ -71,6 +72,17 @@ def train_by_hand(ensemble: Ensemble, before_exchange: Callable[[int], None] | N
                 before_exchange(window.stop)
             exchange(ensemble, window.stop)
     return torch.cat(losses)
+
+
+def stored_images(samples: Samples) -> Tensor:
+    """Of the whole set that the samples are part of: a test may change them where they lie."""
+    return samples.pixels._stored
+
+
+def stored_labels(samples: Samples) -> Tensor:
+    """As `stored_images`."""
+    assert samples._labels is not None
+    return samples._labels
 
 
 def weights(ensemble: Ensemble) -> list[bytes]:

@@ -17,7 +17,7 @@ from manyheads.algorithms.base import Algorithm, Neighbours
 from manyheads.client import SNAPSHOTS, Client
 from manyheads.ensemble import Ensemble, assemble
 from manyheads.snapshot import Snapshot
-from tests.contracts import ALGORITHM_KNOBS, GRAPH_KNOBS, train_by_hand, weights
+from tests.contracts import ALGORITHM_KNOBS, GRAPH_KNOBS, stored_images, train_by_hand, weights
 
 POOL = {"pool_size": 1, "pool_every": 2, "pool_start": "empty", "ramp": {"hold": 0.0, "rise": 0.0}}
 EXCHANGES: dict[str, dict[str, Any]] = {
@@ -71,7 +71,8 @@ def histories(experiment: Experiment, source: int | None) -> tuple[Ensemble, lis
     """Everybody's weights before each exchange and at the end; `source` trains on the negatives of its images."""
     ensemble = assemble(experiment)
     if source is not None:
-        images, own = ensemble.clients[source].private.images, torch.from_numpy(ensemble.split.private[source])
+        images = stored_images(ensemble.clients[source].private)
+        own = torch.from_numpy(ensemble.split.private[source])
         images[own] = 255 - images[own]
     seen: list[list[bytes]] = []
     train_by_hand(ensemble, before_exchange=lambda step: seen.append(weights(ensemble)))

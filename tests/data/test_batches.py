@@ -5,15 +5,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manyheads.data.batches import Samples
+from manyheads.data.batches import Pixels, Samples
 from manyheads.seeds import EVERYONE
 
-IMAGES = torch.arange(50, dtype=torch.uint8)[:, None, None, None].expand(50, 6, 6, 1).contiguous()
+IMAGES = Pixels(np.repeat(np.arange(50, dtype=np.uint8), 36).reshape(50, 6, 6, 1), torch.device("cpu"))
 
 
 def samples(size: int, client: int = 0, augment: str = "none", views_of: int | None = None) -> Samples:
     return Samples(
         IMAGES,
+        None,
         np.arange(size) + 3,
         seed=0,
         purpose="private",
@@ -68,11 +69,11 @@ def test_a_shared_view_is_the_same_pixels_for_every_client() -> None:
     seen: list[dict[tuple[int, int], list[int]]] = []
     for client in (0, 1):
         window = samples(20, client, "crop-flip", views_of=EVERYONE).window(0, 4, 10)
-        assert window.views_SB3 is not None
+        assert window.views_SBV is not None
         keys = zip(window.samples_SB.flatten().tolist(), window.view_numbers_SB.flatten().tolist(), strict=True)
-        seen.append(dict(zip(keys, window.views_SB3.reshape(-1, 3).tolist(), strict=True)))
+        seen.append(dict(zip(keys, window.views_SBV.reshape(-1, 3).tolist(), strict=True)))
     assert seen[0] == seen[1]
-    own = [samples(20, client, "crop-flip").window(0, 2, 10).views_SB3 for client in (0, 1)]
+    own = [samples(20, client, "crop-flip").window(0, 2, 10).views_SBV for client in (0, 1)]
     assert own[0] is not None
     assert own[1] is not None
     assert not torch.equal(own[0], own[1])

@@ -9,13 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manyheads import ConfigurationError
-from manyheads.data.arrays import Labels
+from manyheads.data.arrays import Dataset, ImageSet
 from manyheads.data.split import assignment_probabilities, primary_labels, split
 from manyheads.experiment import DataConfig, PrimaryLabels
 
 
-def labels_of(samples: int, classes: int) -> Labels:
-    return (np.arange(samples) % classes).astype(np.int64)
+def dataset_of(samples: int, classes: int) -> Dataset:
+    """As many samples of one class as of another."""
+    part = ImageSet(np.zeros((samples, 1, 1, 1), dtype=np.uint8), np.arange(samples) % classes)
+    return Dataset("even", part, part, tuple(map(str, range(classes))))
 
 
 @settings(max_examples=80)
@@ -39,7 +41,7 @@ def test_every_split_is_a_partition(
     partition: str,
     everything: bool,
 ) -> None:
-    labels = labels_of(600, 10)
+    dataset = dataset_of(600, 10)
     primary = {"clients_per_label": 1} if assignment == "even" else {"per_client": 3}
     config = DataConfig.model_validate(
         {
@@ -54,7 +56,7 @@ def test_every_split_is_a_partition(
         }
     )
     try:
-        made = split(config, labels, 10, clients, seed)
+        made = split(config, dataset, clients, seed)
     except ConfigurationError as error:
         assert "left without" in str(error)  # noqa: PT017
         return
@@ -72,16 +74,16 @@ def test_every_split_is_a_partition(
 
 
 def test_the_same_seed_splits_the_same_and_another_does_not() -> None:
-    config, labels = DataConfig(source="digits"), labels_of(1_000, 10)
-    one, again, other = (split(config, labels, 10, 4, seed) for seed in (3, 3, 4))
+    config, dataset = DataConfig(source="digits"), dataset_of(1_000, 10)
+    one, again, other = (split(config, dataset, 4, seed) for seed in (3, 3, 4))
     assert all(np.array_equal(a, b) for a, b in zip(one.private, again.private, strict=True))
     assert not np.array_equal(one.public, other.public)
 
 
 def test_private_samples_stay_while_the_public_part_grows() -> None:
-    labels = labels_of(1_000, 10)
+    dataset = dataset_of(1_000, 10)
     made = [
-        split(DataConfig(source="digits", public_fraction=share, private_fraction=0.7), labels, 10, 4, 0)
+        split(DataConfig(source="digits", public_fraction=share, private_fraction=0.7), dataset, 4, 0)
         for share in (0.1, 0.2, 0.3)
     ]
     for other in made[1:]:
@@ -93,15 +95,15 @@ def test_private_samples_stay_while_the_public_part_grows() -> None:
 @pytest.mark.parametrize("skew", [0.0, 1.0, 100.0])
 def test_a_primary_label_is_1_plus_s_times_as_likely(skew: float) -> None:
     """Counted over many samples, not read off the table of chances."""
-    labels = labels_of(200_000, 2)
+    dataset = dataset_of(200_000, 2)
     config = DataConfig(
         source="digits",
         public_fraction=0.1,
         skew=skew,
         primary_labels=PrimaryLabels(assignment="even", clients_per_label=1),
     )
-    made = split(config, labels, 2, 3, seed=1)
-    counts = made.label_counts(labels, 2)
+    made = split(config, dataset, 3, seed=1)
+    counts = made.label_counts(dataset.train.known_labels, 2)
     for label in (0, 1):
         owner = next(client for client in range(3) if label in made.primary_labels[client])
         others = [counts[client, label] for client in range(3) if client != owner]
@@ -109,11 +111,11 @@ def test_a_primary_label_is_1_plus_s_times_as_likely(skew: float) -> None:
 
 
 def test_infinite_skew_gives_a_label_to_its_primary_clients_only() -> None:
-    labels = labels_of(10_000, 20)
+    dataset = dataset_of(10_000, 20)
     made = split(
-        DataConfig(source="digits", skew=math.inf, primary_labels=PrimaryLabels(per_client=5)), labels, 20, 4, seed=0
+        DataConfig(source="digits", skew=math.inf, primary_labels=PrimaryLabels(per_client=5)), dataset, 4, seed=0
     )
-    counts = made.label_counts(labels, 20)
+    counts = made.label_counts(dataset.train.known_labels, 20)
     owners = [[client for client in range(4) if label in made.primary_labels[client]] for label in range(20)]
     assert any(not own for own in owners)
     assert any(own for own in owners)
@@ -144,18 +146,18 @@ def test_even_makes_no_twins() -> None:
 def test_tiny_sets_are_rounded_without_overlap() -> None:
     config = DataConfig(source="digits", public_fraction=0.0, validation_fraction=0.5, skew=0.0)
     for samples in range(4, 12):
-        made = split(config, labels_of(samples, 2), 2, 1, seed=0)
+        made = split(config, dataset_of(samples, 2), 1, seed=0)
         assert len(made.public) == 0
         assert len(made.validation) > 0
         assert not set(made.validation.tolist()) & set(made.private[0].tolist())
 
 
 def test_dirichlet_is_skewed_for_small_alpha_and_even_for_large() -> None:
-    labels = labels_of(20_000, 10)
+    dataset = dataset_of(20_000, 10)
 
     def unevenness(alpha: float) -> float:
-        made = split(DataConfig(source="digits", partition="dirichlet", alpha=alpha), labels, 10, 5, seed=0)
-        counts = made.label_counts(labels, 10)
+        made = split(DataConfig(source="digits", partition="dirichlet", alpha=alpha), dataset, 5, seed=0)
+        counts = made.label_counts(dataset.train.known_labels, 10)
         return float((counts.max(0) / counts.sum(0)).mean())
 
     assert unevenness(0.1) > 0.6
@@ -182,5 +184,5 @@ def test_chances_sum_to_one() -> None:
 )
 def test_impossible_splits_say_what_to_change(values: dict[str, object], clients: int, message: str) -> None:
     with pytest.raises(ConfigurationError) as error:
-        split(DataConfig.model_validate({"source": "digits", **values}), labels_of(1_000, 10), 10, clients, seed=0)
+        split(DataConfig.model_validate({"source": "digits", **values}), dataset_of(1_000, 10), clients, seed=0)
     assert message in str(error.value)

@@ -13,7 +13,7 @@ from manyheads.data.views import PADDING, apply_views, draw_views, model_input
 def test_views_equal_a_loop_over_padded_images(seed: int, height: int, width: int) -> None:
     rng = np.random.default_rng(seed)
     images = rng.integers(0, 256, size=(6, height, width, 3), dtype=np.uint8)
-    views = draw_views("crop-flip", rng, 6)
+    views = draw_views("crop-flip", rng, 6, (height, width))
     assert views is not None
     ours = apply_views(torch.from_numpy(images), torch.from_numpy(views)).numpy()
     for image, (vertical, horizontal, flip), made in zip(images, views, ours, strict=True):
@@ -24,11 +24,11 @@ def test_views_equal_a_loop_over_padded_images(seed: int, height: int, width: in
 
 
 def test_every_shift_and_flip_occurs() -> None:
-    views = draw_views("crop-flip", np.random.default_rng(0), 5_000)
+    views = draw_views("crop-flip", np.random.default_rng(0), 5_000, (8, 8))
     assert views is not None
     assert sorted(set(views[:, 0].tolist())) == list(range(-PADDING, PADDING + 1))
     assert sorted(set(views[:, 2].tolist())) == [0, 1]
-    assert draw_views("none", np.random.default_rng(0), 5) is None
+    assert draw_views("none", np.random.default_rng(0), 5, (8, 8)) is None
 
 
 def test_one_pixel_survives_any_view() -> None:

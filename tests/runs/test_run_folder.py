@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from manyheads import Experiment, RunError, resume, train
-from manyheads.runs import RunFolder, read_events, read_experiment, read_summary, write_whole
+from manyheads.files import write_whole
+from manyheads.runs import RunFolder, read_events, read_experiment, read_summary
 from manyheads.training import Interrupted, Silent
 
 

@@ -245,5 +245,5 @@ def private_density(client: Client, step: int) -> Density:
     """Fitted to the client's own samples, as they are, without views."""
     rng = generator(client.seed, "density samples", client.index, step)
     chosen = np.sort(rng.permutation(client.private.indices)[:DENSITY_SAMPLES])
-    samples = torch.from_numpy(chosen).to(client.labels.device)
-    return Density.fit(embeddings(client.model, client.private.images[samples]), client.labels[samples])
+    samples = torch.from_numpy(chosen).to(client.private.pixels.device)
+    return Density.fit(embeddings(client.model, client.private.pixels, samples), client.private.labels(samples))

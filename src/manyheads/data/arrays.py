@@ -1,7 +1,8 @@
-"""A labelled data set as plain arrays."""
+"""A data set as plain arrays, in memory or mapped from files."""
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,40 +10,86 @@ from numpy.typing import NDArray
 Images = NDArray[np.uint8]  # samples x height x width x channels
 Labels = NDArray[np.int64]
 Indices = NDArray[np.int64]
+Names = NDArray[np.uint64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """Images, and what is known of each."""
+
+    images: Images
+    labels: Labels | None
+    fine: Labels | None = None  # its finer class, where the labels that are learnt are coarse
+    owners: Indices | None = None  # the client that brought it
+    kept: Indices | None = None  # the rest is left out, though its pixels are there (`data.classes`, a test part)
+    stored_names: Names | None = None  # where they were computed before: hashing reads every pixel
+
+    @cached_property
+    def used(self) -> Indices:
+        """The positions of the samples that are not left out."""
+        return np.arange(len(self.images)) if self.kept is None else self.kept
+
+    @cached_property
+    def names(self) -> Names:
+        return content_hashes(self.images) if self.stored_names is None else self.stored_names
+
+    @property
+    def known_labels(self) -> Labels:
+        """Where nothing can go on without them."""
+        assert self.labels is not None, "an unlabelled set"
+        return self.labels
+
+    @property
+    def finest(self) -> Labels:
+        """The finest class that is known of each sample."""
+        return self.known_labels if self.fine is None else self.fine
+
+
+@dataclass(frozen=True, eq=False)
 class Dataset:
-    """Training and test samples of one task."""
+    """Training and test samples of one task, and public ones where they come from elsewhere."""
 
     name: str
-    train_images: Images
-    train_labels: Labels
-    test_images: Images
-    test_labels: Labels
+    train: ImageSet
+    test: ImageSet
     class_names: tuple[str, ...]
+    public: ImageSet | None = None
+    own_classes: int | None = None  # the first so many are those of the private task; the rest are the public set's
+    client_names: tuple[str, ...] = ()  # of clients that brought their own data
+    set_aside: float | None = None  # the share of the training samples that became the test part
+    notes: tuple[str, ...] = ()  # what a person should know about the files
 
     @property
     def classes(self) -> int:
         return len(self.class_names)
 
     @property
+    def private_classes(self) -> int:
+        return self.classes if self.own_classes is None else self.own_classes
+
+    @property
+    def public_set(self) -> ImageSet:
+        """Where the public samples are."""
+        return self.train if self.public is None else self.public
+
+    @property
     def image_shape(self) -> tuple[int, int, int]:
         """Height, width, channels."""
-        height, width, channels = self.train_images.shape[1:]
+        height, width, channels = self.train.images.shape[1:]
         return height, width, channels
 
     def fingerprint(self) -> str:
-        """A hash of every pixel and label: a run is resumed on the data that it was started on."""
+        """A hash of every sample and label: a run is resumed on the data that it was started on."""
         digest = hashlib.sha256()
-        for array in (self.train_images, self.train_labels, self.test_images, self.test_labels):
-            digest.update(f"{array.dtype}{array.shape}".encode())
-            digest.update(np.ascontiguousarray(array).data)
+        for part in (self.train, self.test, self.public):
+            for array in () if part is None else (part.names, part.labels, part.fine, part.owners, part.kept):
+                digest.update(b"none" if array is None else f"{array.dtype}{array.shape}".encode())
+                digest.update(b"" if array is None else np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
 
-def content_hashes(images: Images) -> NDArray[np.uint64]:
-    """A name for each sample that follows from its pixels alone: two sites that hold the same image agree on it."""
+def content_hashes(images: Images) -> Names:
+    """A name for each image that follows from its pixels alone: two sites that hold the same image agree on it."""
     shape = str(images.shape[1:]).encode()
     names = [hashlib.blake2b(image.tobytes(), digest_size=8, key=shape).digest() for image in images]
     return np.frombuffer(b"".join(names), dtype="<u8")

@@ -12,9 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from manyheads.data.arrays import Images, Indices, Labels
+from manyheads.data.arrays import Images, Indices
 from manyheads.data.views import apply_views, draw_views, model_input
 from manyheads.seeds import generator
+
+DEVICE_SHARE = 0.5  # of the free memory of a GPU that images may take; larger sets are read batch by batch
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,33 @@ class Rows:
 
 @dataclass(frozen=True)
 class WindowRows:
-    """The rows of every step of a window: S x B samples, view numbers and, where views differ, S x B x 3 views."""
+    """The rows of every step of a window: S x B samples, view numbers and, where views differ, S x B x V views."""
 
     samples_SB: Tensor
     view_numbers_SB: Tensor
-    views_SB3: Tensor | None
+    views_SBV: Tensor | None
+
+
+class Pixels:
+    """Stored images: on the device that trains where they fit, otherwise where they lie."""
+
+    def __init__(self, images: Images, device: torch.device) -> None:
+        self.device = device
+        self._stored = torch.from_numpy(images)
+        if device.type == "cuda" and images.nbytes <= DEVICE_SHARE * torch.cuda.mem_get_info(device)[0]:
+            self._stored = self._stored.to(device)
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width."""
+        return self._stored.shape[1], self._stored.shape[2]
+
+    def __getitem__(self, samples: Tensor) -> Tensor:
+        """The images of some samples, on the device."""
+        return self._stored[samples.to(self._stored.device)].to(self.device)
 
 
 def stream(size: int, first: int, last: int) -> Iterator[tuple[int, slice]]:
@@ -46,7 +70,8 @@ class Samples:
 
     def __init__(
         self,
-        images: Tensor,
+        pixels: Pixels,
+        labels: Tensor | None,
         indices: Indices,
         *,
         seed: int,
@@ -57,18 +82,27 @@ class Samples:
         views: int | None = None,
         twins: Indices | None = None,
     ) -> None:
-        self.images = images  # all of the arrays; only `indices` are read
+        self.pixels, self._labels = pixels, labels  # of the whole set; only `indices` are read
         self.indices = indices
         self._seed, self._purpose, self._client = seed, purpose, client
         self._views_of = views_of  # whose views: the client's own, or EVERYONE's where peers must see the same pixels
         self._augment = augment
         self.views = views  # how many different views there are; None: a new one each epoch
         self._twins = twins  # for each sample the first one with the same pixels: they are shown in the same views
-        self._epoch_cache: dict[int, tuple[Indices, NDArray[np.int64] | None]] = {}
-        self._view_cache: dict[int, NDArray[np.int64] | None] = {}
+        self._epoch_cache: dict[int, tuple[Indices, NDArray[np.int16] | None]] = {}
+        self._view_cache: dict[int, NDArray[np.int16] | None] = {}
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    @property
+    def labelled(self) -> bool:
+        return self._labels is not None
+
+    def labels(self, samples: Tensor) -> Tensor:
+        """Of some of the samples, as `Rows` names them."""
+        assert self._labels is not None, "an unlabelled set"
+        return self._labels[samples]
 
     def window(self, start: int, stop: int, batch_size: int) -> WindowRows:
         """The rows of steps start ... stop - 1."""
@@ -86,26 +120,26 @@ class Samples:
         return WindowRows(
             self._tensor(self.indices[np.concatenate(chosen)].reshape(shape)),
             self._tensor(np.concatenate(numbers).reshape(shape)),
-            self._tensor(np.concatenate(views).reshape(*shape, 3)) if views else None,
+            self._tensor(np.concatenate(views).reshape(*shape, -1)) if views else None,
         )
 
     def rows(self, window: WindowRows, step: int, dtype: torch.dtype) -> Rows:
         """The pixels of the window's step number `step`, counted from its start."""
         samples = window.samples_SB[step]
-        images = self.images[samples]
-        if window.views_SB3 is not None:
-            images = apply_views(images, window.views_SB3[step])
+        images = self.pixels[samples]
+        if window.views_SBV is not None:
+            images = apply_views(images, window.views_SBV[step])
         return Rows(samples, window.view_numbers_SB[step], model_input(images, dtype))
 
     def named(self, positions: Indices, view: int, dtype: torch.dtype) -> Rows:
         """The pixels of chosen samples, by position in `indices`, in one view."""
         drawn, samples = self._draw(view), self._tensor(self.indices[positions])
-        images = self.images[samples]
+        images = self.pixels[samples]
         if drawn is not None:
             images = apply_views(images, self._tensor(drawn[positions]))
         return Rows(samples, torch.full_like(samples, view), model_input(images, dtype))
 
-    def _epoch(self, number: int) -> tuple[Indices, NDArray[np.int64] | None]:
+    def _epoch(self, number: int) -> tuple[Indices, NDArray[np.int16] | None]:
         """The order of epoch `number`, and its view of every sample: each epoch shows the next view."""
         if number not in self._epoch_cache:
             order = generator(self._seed, f"{self._purpose} order", self._client, number)
@@ -115,18 +149,12 @@ class Samples:
     def _view_of(self, epoch: int) -> int:
         return epoch if self.views is None else epoch % self.views
 
-    def _draw(self, view: int) -> NDArray[np.int64] | None:
+    def _draw(self, view: int) -> NDArray[np.int16] | None:
         if view not in self._view_cache:
             rng = generator(self._seed, f"{self._purpose} views", self._views_of, view)
-            drawn = draw_views(self._augment, rng, len(self))
+            drawn = draw_views(self._augment, rng, len(self), self.pixels.size)
             self._view_cache = {view: drawn if drawn is None or self._twins is None else drawn[self._twins]}
         return self._view_cache[view]
 
-    def _tensor(self, array: NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(array).to(self.images.device)
-
-
-def on_device(images: Images, labels: Labels, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Pixels and labels as tensors on the device that trains."""
-    pixels = torch.from_numpy(np.ascontiguousarray(images))
-    return pixels.to(device), torch.from_numpy(labels).to(device)
+    def _tensor(self, array: NDArray[np.integer]) -> Tensor:
+        return torch.from_numpy(array).to(self.pixels.device)

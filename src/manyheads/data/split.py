@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from manyheads.data.arrays import Indices, Labels
+from manyheads.data.arrays import Dataset, Indices, Labels
 from manyheads.errors import ConfigurationError
 from manyheads.experiment import DataConfig, PrimaryLabels
 from manyheads.seeds import generator
@@ -19,7 +19,7 @@ from manyheads.seeds import generator
 class Split:
     """Indices into the training samples; no sample is private to two clients."""
 
-    public: Indices
+    public: Indices  # into the public set where that comes from elsewhere
     validation: Indices
     private: tuple[Indices, ...]
     primary_labels: tuple[tuple[int, ...], ...]
@@ -29,20 +29,32 @@ class Split:
         return np.stack([np.bincount(labels[own], minlength=classes) for own in self.private])
 
 
-def split(config: DataConfig, labels: Labels, classes: int, clients: int, seed: int) -> Split:
-    """Divide the training samples as `[data]` says."""
-    public, validation, private = _parts(config, len(labels), seed)
-    if config.partition == "skew":
+def split(config: DataConfig, dataset: Dataset, clients: int, seed: int) -> Split:
+    """Divide the training samples as `[data]` says, or as they came."""
+    train, classes = dataset.train, dataset.private_classes
+    public, validation, private = _parts(config, train.used, seed)
+    labels = train.known_labels[private]
+    primary: tuple[tuple[int, ...], ...] = tuple(() for _ in range(clients))
+    if train.owners is not None:
+        owner = train.owners[private]
+    elif config.partition == "skew":
         primary = primary_labels(config.primary_labels, classes, clients, seed)
-        owner = _owners_by_skew(labels[private], primary, config.skew, classes, clients, seed)
+        owner = _owners_by_skew(labels, primary, config.skew, classes, clients, seed)
+    elif config.partition == "dirichlet":
+        owner = _owners_by_dirichlet(labels, config.alpha, classes, clients, seed)
     else:
-        primary = tuple(() for _ in range(clients))
-        owner = _owners_by_dirichlet(labels[private], config.alpha, classes, clients, seed)
-    own = tuple(np.sort(private[owner == client]) for client in range(clients))
+        owner = _owners_by_fine_class(labels, train.fine, private, clients, seed)
+    own = [np.sort(private[owner == client]) for client in range(clients)]
+    if config.samples_per_class is not None:
+        own = [
+            _fewer(indices, train.known_labels, config.samples_per_class, generator(seed, "fewer samples", client))
+            for client, indices in enumerate(own)
+        ]
     for client, indices in enumerate(own):
         if len(indices) == 0:
-            raise ConfigurationError(_left_without_samples(config, client, len(private), clients))
-    return Split(np.sort(public), np.sort(validation), own, primary)
+            raise ConfigurationError(_left_without_samples(config, dataset, client, len(private), clients))
+    elsewhere = dataset.public is not None
+    return Split(dataset.public_set.used if elsewhere else np.sort(public), np.sort(validation), tuple(own), primary)
 
 
 def primary_labels(config: PrimaryLabels, classes: int, clients: int, seed: int) -> tuple[tuple[int, ...], ...]:
@@ -95,35 +107,38 @@ def assignment_probabilities(
     return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
 
-def _parts(config: DataConfig, samples: int, seed: int) -> tuple[Indices, Indices, Indices]:
+def _parts(config: DataConfig, used: Indices, seed: int) -> tuple[Indices, Indices, Indices]:
     """Public, validation and private samples.
 
     One shuffled row of all samples: private samples are taken from its end and the public ones from its start, so
     that the private part stays as it is while the public one grows.
     """
-    order = generator(seed, "parts").permutation(samples)
+    samples = len(used)
+    order = used[generator(seed, "parts").permutation(samples)]
     private_size = round(config.private_share * samples)
-    first_private = samples - private_size
-    # Rounding may claim one sample twice; the validation part, then the public one, gives way.
-    validation_size = min(round(config.validation_fraction * samples), first_private)
-    private = order[first_private:]
-    validation = order[first_private - validation_size : first_private]
-    if config.public == "all":
-        public = np.concatenate([order[: first_private - validation_size], private])
-    else:
-        public = order[: min(round(config.public_fraction * samples), first_private - validation_size)]
     if private_size == 0:
         raise ConfigurationError(
             f"data.private_fraction = {config.private_share:g}: no private samples are left of {samples}; raise it"
         )
-    if len(public) == 0 and config.public_fraction > 0:
-        raise ConfigurationError(
-            f"data.public_fraction = {config.public_fraction:g}: no public samples are left of {samples}; raise it"
-        )
+    first_private = samples - private_size
+    # Rounding may claim one sample twice; the validation part, then the public one, gives way.
+    validation_size = min(round(config.validation_fraction * samples), first_private)
     if config.validation_fraction > 0 and validation_size == 0:
         raise ConfigurationError(
             f"data.validation_fraction = {config.validation_fraction:g}: no validation samples are left of "
             f"{samples}; raise it or give 0"
+        )
+    private = order[first_private:]
+    validation = order[first_private - validation_size : first_private]
+    if config.public == "all":
+        public = np.concatenate([order[: first_private - validation_size], private])
+    elif config.public in (None, "fraction"):
+        public = order[: min(round(config.public_fraction * samples), first_private - validation_size)]
+    else:  # it comes from elsewhere
+        return order[:0], validation, private
+    if len(public) == 0 and config.public_fraction > 0:
+        raise ConfigurationError(
+            f"data.public_fraction = {config.public_fraction:g}: no public samples are left of {samples}; raise it"
         )
     return public, validation, private
 
@@ -152,7 +167,35 @@ def _owners_by_dirichlet(labels: Labels, alpha: float, classes: int, clients: in
     return owner
 
 
-def _left_without_samples(config: DataConfig, client: int, samples: int, clients: int) -> str:
+def _owners_by_fine_class(labels: Labels, fine: Labels | None, private: Indices, clients: int, seed: int) -> Indices:
+    """Client i holds one finer class of each label: number i modulo how many there are; equals share it evenly."""
+    if fine is None:
+        raise ConfigurationError(
+            'data.partition = "fine": no finer classes are known; name them with data.fine_label (npz, huggingface)'
+        )
+    rng, finer = generator(seed, "owners"), fine[private]
+    owner = np.full(len(labels), -1)
+    for label in np.unique(labels):
+        kinds = np.unique(finer[labels == label])
+        for number, kind in enumerate(kinds):
+            members = rng.permutation(np.flatnonzero((labels == label) & (finer == kind)))
+            holders = [client for client in range(clients) if client % len(kinds) == number]
+            for holder, part in zip(holders, np.array_split(members, max(1, len(holders))), strict=False):
+                owner[part] = holder
+    return owner
+
+
+def _fewer(indices: Indices, labels: Labels, most: int, rng: np.random.Generator) -> Indices:
+    """At most so many of each label, drawn."""
+    drawn = rng.permutation(indices)
+    return np.sort(np.concatenate([drawn[labels[drawn] == label][:most] for label in np.unique(labels[drawn])]))
+
+
+def _left_without_samples(config: DataConfig, dataset: Dataset, client: int, samples: int, clients: int) -> str:
+    if dataset.client_names:
+        return f"data.private_fraction: client {dataset.client_names[client]} is left without private samples; raise it"
+    if config.partition == "fine":
+        return f"clients = {clients}: client {client} is left without samples; take fewer clients"
     if config.partition == "dirichlet":
         return f"data.alpha = {config.alpha:g}: client {client} is left without samples; raise it or change the seed"
     return (

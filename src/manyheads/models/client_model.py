@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from manyheads.data.batches import Pixels
 from manyheads.data.views import model_input
 from manyheads.errors import ConfigurationError
 from manyheads.experiment import ModelConfig, nearest
@@ -71,11 +72,12 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 @torch.no_grad()
-def embeddings(model: ClientModel, images: Tensor) -> Tensor:
-    """Of stored pixels, as they are, in evaluation mode."""
+def embeddings(model: ClientModel, pixels: Pixels, samples: Tensor) -> Tensor:
+    """Of stored images, as they are, in evaluation mode."""
     like = next(model.parameters())
     with evaluating(model):
-        return torch.cat([model(model_input(chunk, like.dtype))[1] for chunk in torch.split(images, CHUNK)])
+        chunks = torch.split(samples, CHUNK)
+        return torch.cat([model(model_input(pixels[chunk], like.dtype))[1] for chunk in chunks])
 
 
 @torch.no_grad()

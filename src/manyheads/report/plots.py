@@ -19,8 +19,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
+from manyheads.files import write_whole
 from manyheads.report.tables import bytes_text, head_name
-from manyheads.runs import Event, read_events, read_summary, write_whole
+from manyheads.runs import Event, read_events, read_summary
 
 COLOURS = matplotlib.colormaps["viridis"]
 MOST_NUMBERS = 12  # a heat map with more rows or columns has no numbers in it
@@ -55,7 +56,9 @@ def plot_run(folder: Path) -> list[Path]:
     pictures = {
         "accuracy.png": accuracy_figure(events),
         "losses.png": losses_figure(events),
-        "split.png": split_figure(start["label_counts"], start["primary_labels"], start["class_names"]),
+        "split.png": split_figure(
+            start["label_counts"], start["primary_labels"], start["class_names"], start["client_names"]
+        ),
         **_relations(events, start),
     }
     title = _plain(f"{folder.name} ({start['what']})" if "what" in start else folder.name)
@@ -152,21 +155,34 @@ def losses_figure(events: Sequence[Event]) -> Figure:
 
 
 def split_figure(
-    label_counts: Sequence[Sequence[int]], primary_labels: Sequence[Sequence[int]], class_names: Sequence[str]
+    label_counts: Sequence[Sequence[int]],
+    primary_labels: Sequence[Sequence[int]],
+    class_names: Sequence[str],
+    client_names: Sequence[str],
 ) -> Figure:
     """Who owns what: clients x labels, the darker the more samples; primary labels are framed."""
     counts = np.array(label_counts)
     clients, classes = counts.shape
-    figure = Figure(figsize=(min(12, max(5, 0.35 * classes + 2)), min(10, 0.35 * clients + 1.6)), layout="constrained")
+    height = min(10.0, 0.35 * clients + 1.6) + (_name_height(class_names) if classes <= MOST_CLASSES else 0.0)
+    figure = Figure(figsize=(min(12, max(5, 0.35 * classes + 2)), height), layout="constrained")
     axes = figure.add_subplot()
     image = axes.imshow(counts, aspect="auto", cmap="Blues", interpolation="nearest")
     if classes <= MOST_CLASSES:
         _name_classes(axes, class_names)
         _frame(axes, primary_labels)
-    axes.set_yticks(range(clients), [f"client-{client}" for client in range(clients)])
-    axes.set(title="private samples" + (" (framed: primary labels)" if classes <= MOST_CLASSES else ""), xlabel="label")
+    axes.set_yticks(range(clients), [_plain(name) for name in client_names])
+    axes.set(
+        title="private samples"
+        + (" (framed: primary labels)" if classes <= MOST_CLASSES and any(primary_labels) else ""),
+        xlabel="label",
+    )
     figure.colorbar(image, label="samples")
     return figure
+
+
+def _name_height(class_names: Sequence[str]) -> float:
+    """How much higher a figure has to be, in inches, for names that are written upwards."""
+    return max(0.0, 0.09 * (max(len(_plain(name)) for name in class_names) - 3))
 
 
 def _name_classes(axes: Axes, class_names: Sequence[str]) -> None:
@@ -222,8 +238,9 @@ def taught_figure(taught: Event, primary_labels: Sequence[Sequence[int]], class_
     chosen = np.array(taught["chosen"])  # pupils x auxiliary heads x teachers
     clients, heads, _ = chosen.shape
     rows = -(-heads // PANEL_COLUMNS)
-    columns, few = -(-heads // rows), len(class_names) <= MOST_CLASSES
-    above, below = rows * (_side(clients) + 0.8), 0.28 * clients + 1.6 if few else 0.0
+    columns = -(-heads // rows)
+    few = len(class_names) <= MOST_CLASSES and taught["right_by_class"] is not None
+    above, below = rows * (_side(clients) + 0.8), 0.28 * clients + 1.6 + _name_height(class_names) if few else 0.0
     width = max(columns * _side(clients), min(9.0, 0.42 * len(class_names)) if few else 0.0) + 1.8
     figure = Figure(figsize=(width, above + below), layout="constrained")
     parts: Any = figure.subfigures(2, 1, height_ratios=(above, below)) if few else (figure,)

@@ -1,6 +1,8 @@
 """Tables of accuracies, from summaries."""
 
+import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
@@ -10,6 +12,7 @@ from rich.table import Table
 Summary = Mapping[str, Any]
 TASKS = ("private", "shared")
 MOST_CLASSES = 20  # more have no row or column of their own
+MOST_LETTERS = 100  # of the names of classes that stand side by side
 OF_THESE_RIGHT = "of these\nright"
 
 
@@ -161,26 +164,25 @@ def taught_table(summary: Summary) -> Table:
     """For each auxiliary head: how many samples its own client and its peers taught it, and how often rightly."""
     table = Table(title="Who taught each auxiliary head, in % of public samples")
     table.add_column("head", no_wrap=True)
-    for name in ("own\nheads", OF_THESE_RIGHT, "\npeers", OF_THESE_RIGHT, "all\nright"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("peer chosen most\n(in % of samples)", no_wrap=True)
     taught = summary.get("taught")
+    judged = taught is None or taught["right"] is not None  # whether the labels of the public set are known
+    for name in ("own\nheads", OF_THESE_RIGHT, "\npeers", OF_THESE_RIGHT, "all\nright"):
+        if judged or "right" not in name:
+            table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("peer chosen most\n(in % of samples)", no_wrap=True)
     if taught is None:
         return table
     for head in range(len(taught["chosen"][0])):
-        chosen, right = ([by_head[head] for by_head in taught[key]] for key in ("chosen", "right"))  # pupils x teachers
-        total, all_right = sum(map(sum, chosen)), sum(map(sum, right))
-        own, own_right = _diagonal(chosen), _diagonal(right)
+        chosen = [by_head[head] for by_head in taught["chosen"]]  # pupils x teachers
+        total, own = sum(map(sum, chosen)), _diagonal(chosen)
         by_peer = [sum(column) - column[teacher] for teacher, column in enumerate(zip(*chosen, strict=True))]
-        table.add_row(
-            head_name(head + 1),
-            share_text(own, total),
-            share_text(own_right, own),
-            share_text(total - own, total),
-            share_text(all_right - own_right, total - own),
-            share_text(all_right, total),
-            _chosen_most(summary, by_peer, total),
-        )
+        cells = [share_text(own, total), share_text(total - own, total)]
+        if judged:
+            right = [by_head[head] for by_head in taught["right"]]
+            all_right, own_right = sum(map(sum, right)), _diagonal(right)
+            of_own, of_peers = share_text(own_right, own), share_text(all_right - own_right, total - own)
+            cells = [cells[0], of_own, cells[1], of_peers, share_text(all_right, total)]
+        table.add_row(head_name(head + 1), *cells, _chosen_most(summary, by_peer, total))
     return table
 
 
@@ -340,14 +342,18 @@ def seeds_table(summaries: Sequence[Summary]) -> Table:
 
 
 def split_table(
-    label_counts: Sequence[Sequence[int]], primary_labels: Sequence[Sequence[int]], class_names: Sequence[str]
+    label_counts: Sequence[Sequence[int]],
+    primary_labels: Sequence[Sequence[int]],
+    class_names: Sequence[str],
+    client_names: Sequence[str],
 ) -> Table:
     """Who owns what: private samples by label where they fit on a screen, otherwise their shape."""
     starred = " (* primary)" if any(primary_labels) else ""
-    table = Table(title="Private samples" + (f" by label{starred}" if len(class_names) <= MOST_CLASSES else ""))
-    table.add_column("client")
+    few = len(class_names) <= MOST_CLASSES and sum(map(len, class_names)) <= MOST_LETTERS
+    table = Table(title="Private samples" + (f" by label{starred}" if few else ""))
+    table.add_column("client", no_wrap=True)
     table.add_column("samples", justify="right")
-    if len(class_names) <= MOST_CLASSES:
+    if few:
         for name in class_names:
             table.add_column(escape(name), justify="right")
     else:
@@ -355,14 +361,34 @@ def split_table(
         table.add_column("primary", justify="right")
         table.add_column("samples of\nprimary labels", justify="right")
     for client, (counts, primary) in enumerate(zip(label_counts, primary_labels, strict=True)):
-        if len(class_names) <= MOST_CLASSES:
+        if few:
             cells = [f"{count}{'*' if label in primary else ''}" for label, count in enumerate(counts)]
         else:
             own = sum(counts[label] for label in primary)
             share = f"{own} ({100 * own / max(1, sum(counts)):.0f} %)" if primary else ""
             cells = [str(sum(count > 0 for count in counts)), str(len(primary)), share]
-        table.add_row(f"client-{client}", str(sum(counts)), *cells)
+        table.add_row(escape(client_names[client]), str(sum(counts)), *cells)
     return table
+
+
+def packed_text(card: Mapping[str, Any], out: Path) -> str:
+    """`packed: train 50,000, test 10,000 images of 64 x 64 x 3, 0.74 GB`."""
+    parts = card["parts"]
+    counts = ", ".join(f"{name} {part.get('kept', part['images'])[0]:,}" for name, part in parts.items())
+    size = " x ".join(str(side) for side in parts["train"]["images"][1:])
+    total = sum(math.prod(part["images"]) for part in parts.values())
+    return f'{out}: {counts} images of {size}, {bytes_text(total)}; use it as: source = "packed", path = "{out}"'
+
+
+def unreadable_text(card: Mapping[str, Any], out: Path) -> list[str]:
+    """What was left out, in one line."""
+    lost = card["unreadable"]
+    if not lost:
+        return []
+    return [
+        f"{len(lost)} image(s) could not be read and are left out; all are listed in {out / 'pack.json'}; "
+        f"the first: {lost[0]['image']}: {lost[0]['why']}"
+    ]
 
 
 def primary_clients(primary_labels: Sequence[Sequence[int]], classes: int) -> list[tuple[int, int]]:

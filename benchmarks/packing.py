@@ -1,0 +1,89 @@
+"""Packing against a bare Pillow loop, alternating in one run.
+
+    python benchmarks/packing.py [--images 4000] [--workers 1 2 4 ...] [--rounds 3] [--write docs/results.md]
+
+JPEG images of 500 x 375 pixels into 64 x 64. The bare loop is what somebody would write: one process, decode at the
+draft size, resize, write all pixels into one file. Target: with w workers at most 1.2 / w of its time.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from many import add_write, processor, publish, rows
+from manyheads.data.pack import pack
+from manyheads.experiment import DataConfig
+
+SIZE, TARGET = 64, 1.2
+
+
+def make_images(folder: Path, count: int) -> None:
+    """Photographs compress like smooth shapes with some noise; these do, too."""
+    rng = np.random.default_rng(0)
+    y, x = np.mgrid[0:375, 0:500]
+    for number in range(count):
+        a, b, c = rng.uniform(0.005, 0.05, size=3)
+        waves = np.stack([np.sin(a * x + b * y), np.sin(b * x - c * y), np.sin(c * x + a * y)], axis=-1)
+        pixels = 127 + 80 * waves + rng.normal(0, 12, size=(375, 500, 1))
+        place = folder / f"class-{number % 2}"
+        place.mkdir(exist_ok=True)
+        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(place / f"{number:06d}.jpg", quality=90)
+
+
+def bare_loop(folder: Path, out: Path) -> None:
+    with out.open("wb") as file:
+        for path in sorted(folder.glob("*/*.jpg")):
+            with Image.open(path) as image:
+                image.draft("RGB", (SIZE, SIZE))
+                small = image.convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR)
+            file.write(small.tobytes())
+
+
+def seconds_to_pack(folder: Path, out: Path, workers: int) -> float:
+    begun = time.perf_counter()
+    pack(DataConfig(source="folder", path=str(folder), size=SIZE), out, workers=workers)
+    return time.perf_counter() - begun
+
+
+def compare(images: Path, root: Path, workers: int, rounds: int) -> list[str]:
+    """A row of the table."""
+    pairs = []
+    for turn in range(rounds):
+        begun = time.perf_counter()
+        bare_loop(images, root / "bare")
+        bare = time.perf_counter() - begun
+        pairs.append((bare, seconds_to_pack(images, root / f"packed-{workers}-{turn}", workers)))
+    bare, ours = (statistics.median(column) for column in zip(*pairs, strict=True))
+    ratio, target = statistics.median(b / a for a, b in pairs), TARGET / workers
+    verdict = "met" if ratio <= target else "missed"
+    return [str(workers), f"{bare:.2f}", f"{ours:.2f}", f"{ratio:.3f}", f"{target:.3f}", verdict]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--images", type=int, default=4_000)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--rounds", type=int, default=3)
+    add_write(parser)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        images = root / "images"
+        images.mkdir()
+        make_images(images, options.images)
+        bare_loop(images, root / "bare")  # the files are in the page cache from here on
+        table = [compare(images, root, workers, options.rounds) for workers in options.workers]
+    header = ["workers", "bare loop, s", "packing, s", "ratio", "target", ""]
+    rounds = f"medians of {options.rounds} alternating rounds"
+    about = f"{options.images} images, {rounds}. {processor()}, {os.cpu_count()} cores."
+    publish("packing", f"{rows(header, table)}\n\n{about}", options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""What a source found, before any pixel is read: which images there are, and what is known of each."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from manyheads.data.arrays import Indices, Labels, Names
+from manyheads.data.pictures import Array, Pictures
+from manyheads.errors import ConfigurationError, DataError
+from manyheads.experiment import nearest
+from manyheads.seeds import generator
+
+TEST_FRACTION = 0.2  # of a source without a test part
+
+
+@dataclass(frozen=True, eq=False)
+class Listing:
+    """Images of one part."""
+
+    pictures: Pictures
+    labels: Labels | None
+    fine: Labels | None = None
+    owners: Indices | None = None
+    kept: Indices | None = None  # the others are left out
+    stored_names: Names | None = None
+
+    @property
+    def used(self) -> Indices:
+        return np.arange(len(self.pictures)) if self.kept is None else self.kept
+
+    def keep(self, numbers: Indices) -> "Listing":
+        """Only some. Pixels that exist already stay where they are: a copy of a memory map could fill the memory."""
+        if isinstance(self.pictures, Array):
+            return dataclasses.replace(self, kept=numbers)
+        labels, fine, owners = (None if of is None else of[numbers] for of in (self.labels, self.fine, self.owners))
+        return Listing(self.pictures.select(numbers), labels, fine, owners)
+
+    def count(self, classes: int) -> NDArray[np.int64]:
+        """Samples of each class."""
+        assert self.labels is not None
+        return np.bincount(self.labels[self.used], minlength=classes)
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """All that a source has."""
+
+    name: str
+    where: str  # how a person finds it, for messages: data.path = "..."
+    train: Listing
+    test: Listing | None = None
+    public: Listing | None = None
+    class_names: tuple[str, ...] = ()
+    named: bool = True  # otherwise the names are only numbers, and say nothing about another source's
+    client_names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def only(self, wanted: Sequence[str] | Sequence[int]) -> "Found":
+        """With these classes only, numbered in this order."""
+        old = [self._class(name) for name in wanted]
+        names = tuple(self.class_names[label] for label in old)
+        new_label = np.full(len(self.class_names), -1)
+        new_label[old] = np.arange(len(old))
+
+        def subset(part: Listing) -> Listing:
+            assert part.labels is not None
+            labels = new_label[part.labels]
+            return dataclasses.replace(part, labels=labels).keep(part.used[labels[part.used] >= 0])
+
+        test = None if self.test is None else subset(self.test)
+        return dataclasses.replace(self, train=subset(self.train), test=test, class_names=names)
+
+    def _class(self, wanted: str | int) -> int:
+        names = self.class_names
+        if isinstance(wanted, str) and wanted in names:
+            return names.index(wanted)
+        if isinstance(wanted, int) and 0 <= wanted < len(names):
+            return wanted
+        hint = nearest(wanted, names) if isinstance(wanted, str) else f"numbers are 0 to {len(names) - 1}"
+        raise ConfigurationError(f"data.classes: {self.where} has no class {wanted}; {hint}")
+
+    def with_test(self, fraction: float) -> "Found":
+        """A test part set aside: the same share of every class of every client, the same for every seed."""
+        labels, used, rng = self.train.labels, self.train.used, generator(0, "test part")
+        assert labels is not None
+        kind = labels if self.train.owners is None else labels + len(self.class_names) * self.train.owners
+        chosen = []
+        for one in np.unique(kind[used]):
+            members = rng.permutation(used[kind[used] == one])
+            chosen.append(members[: round(fraction * len(members))])
+        test = np.sort(np.concatenate(chosen))
+        if len(test) == 0:
+            raise DataError(f"{self.where}: no sample is left for the test part; raise data.test_fraction")
+        train = np.setdiff1d(used, test)
+        return dataclasses.replace(self, train=self.train.keep(train), test=self.train.keep(test))
+
+    def check(self) -> None:
+        """What a private task needs."""
+        assert self.test is not None
+        classes = len(self.class_names)
+        trained, tested = self.train.count(classes), self.test.count(classes)
+        if (trained > 0).sum() < 2:
+            raise DataError(
+                f"{self.where}: training samples of {(trained > 0).sum()} class only; needed: two or more classes"
+            )
+        if tested.sum() == 0:
+            raise DataError(f"{self.where}: the test part holds no samples")
+        unknown = [self.class_names[label] for label in np.flatnonzero((trained == 0) & (tested > 0))]
+        if unknown:
+            raise DataError(
+                f"{self.where}: the test part has class {_few(unknown)}, of which there is no training sample; "
+                "leave it out (data.classes) or add some"
+            )
+        gaps = [self.class_names[label] for label in np.flatnonzero(trained == 0)]
+        if gaps and not self.named:
+            raise DataError(
+                f"{self.where}: labels go up to {classes - 1}, but there is no sample of class {_few(gaps)}; "
+                f"labels must be 0 to {classes - 1 - len(gaps)} without gaps, or name all classes (class_names)"
+            )
+
+
+def _few(names: Sequence[str], most: int = 5) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

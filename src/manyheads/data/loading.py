@@ -1,0 +1,127 @@
+"""From `[data]` to arrays of one shape: a common size, grey or colour, a test part, and the public set."""
+
+import dataclasses
+
+import numpy as np
+
+from manyheads.data.arrays import Dataset, ImageSet
+from manyheads.data.listing import TEST_FRACTION, Found, Listing
+from manyheads.data.pictures import Array, Frame, palette_note, read_all, shape_of
+from manyheads.data.sources import find
+from manyheads.errors import ConfigurationError, DataError
+from manyheads.experiment import DataConfig, SourceConfig
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Plan:
+    """Everything that will be read, and what it will be made into."""
+
+    found: Found  # with a test part, and the public part that training will use
+    frame: Frame
+    public_frame: Frame
+    classes: tuple[str, ...]
+    set_aside: float | None
+
+
+def load(config: DataConfig, *, labelled_public: bool = False) -> Dataset:
+    """The data set that `[data]` describes. `labelled_public`: somebody will train on the public set's own labels."""
+    plan = plan_of(config, labelled_public=labelled_public)
+    found, palette = plan.found, []
+    sets: dict[str, ImageSet] = {}
+    for part in ("train", "test", "public"):
+        listing: Listing | None = getattr(found, part)
+        if listing is not None:
+            frame = plan.public_frame if part == "public" else plan.frame
+            _refuse_copies(listing, frame, found.where)
+            images, with_palette = read_all(listing.pictures, frame)
+            palette += with_palette
+            sets[part] = ImageSet(
+                images, listing.labels, listing.fine, listing.owners, listing.kept, listing.stored_names
+            )
+    return Dataset(
+        found.name,
+        sets["train"],
+        sets["test"],
+        plan.classes,
+        sets.get("public"),
+        len(found.class_names),
+        found.client_names,
+        plan.set_aside,
+        (*found.notes, *palette_note(palette)),
+    )
+
+
+def plan_of(config: DataConfig, *, labelled_public: bool = False) -> Plan:
+    """What there is to read; no pixel is read yet."""
+    found = find(config)
+    set_aside = config.test_fraction
+    if found.train.labels is None:
+        raise DataError(f"{found.where}: has no labels; they are needed for private data")
+    if found.test is None:
+        set_aside = TEST_FRACTION if set_aside is None else set_aside
+        found = found.with_test(set_aside)
+    elif set_aside is not None:
+        raise ConfigurationError(f"data.test_fraction: {found.where} has a test part already; leave it out")
+    found.check()
+    frame = frame_of(config, found)
+    classes = found.class_names
+    if isinstance(config.public, SourceConfig):
+        found, classes = _with_public(found, find(config.public, "data.public"), labelled_public)
+    elif config.public == "own" and found.public is None:
+        raise ConfigurationError(f'data.public = "own": {found.where} has no public part of its own')
+    elif config.public in ("fraction", "all"):
+        found = dataclasses.replace(found, public=None)
+    return Plan(found, frame, dataclasses.replace(frame, any_size=True, any_colour=True), classes, set_aside)
+
+
+def frame_of(config: DataConfig, found: Found) -> Frame:
+    """The shape of the first image, unless another is asked for."""
+    height, width, channels = shape_of(found.train.pictures)
+    if channels not in (1, 3) and config.channels is None and config.size is not None:
+        raise DataError(
+            f"{found.where}: images have {channels} channels, and only grey and colour ones can be resized; "
+            "resize them yourself, or give data.channels = 1 or 3"
+        )
+    if config.size is not None:
+        height, width = config.size if isinstance(config.size, list) else (config.size, config.size)
+    return Frame(
+        height,
+        width,
+        channels if config.channels is None else config.channels,
+        config.fit,
+        any_size=config.size is not None,
+        any_colour=config.channels is not None,
+    )
+
+
+def _with_public(found: Found, public: Found, labelled: bool) -> tuple[Found, tuple[str, ...]]:
+    """The public set from elsewhere. Its labels count where its classes are the private ones, by name.
+
+    Where somebody will train on them, its own classes stand behind the private ones.
+    """
+    own, other, labels = found.class_names, public.class_names, public.train.labels
+    classes, number = own, None
+    if labels is not None and public.named and found.named and set(other) <= set(own):
+        number = np.array([own.index(name) for name in other])
+    elif labelled:
+        if labels is None:
+            raise DataError(f"{public.where}: has no labels, which training on the public set needs")
+        number = np.arange(len(own), len(own) + len(other))
+        classes = (*own, *(name if public.named and name not in own else f"public {name}" for name in other))
+    known = None if labels is None or number is None else number[labels]
+    listing = dataclasses.replace(public.train, labels=known, fine=None, owners=None)
+    return dataclasses.replace(found, public=listing, notes=(*found.notes, *public.notes)), classes
+
+
+def _refuse_copies(listing: Listing, frame: Frame, where: str) -> None:
+    """Images that were packed so that they need not fit into memory are not resized in memory."""
+    pictures = listing.pictures
+    if (
+        isinstance(pictures, Array)
+        and isinstance(pictures.images, np.memmap)
+        and pictures.images.shape[1:] != frame.shape
+    ):
+        shape = " x ".join(map(str, pictures.images.shape[1:]))
+        raise DataError(
+            f"{where}: images are packed as {shape}, but {frame.text} is needed; pack them again: --size {frame.height}"
+        )

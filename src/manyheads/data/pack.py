@@ -1,0 +1,316 @@
+"""Packing: any source into one folder of arrays that training maps from disk (the layout is in sources/packed.py).
+
+Images are read in chunks by several processes, which write them at their places. A journal says which chunks are done,
+so the same command goes on where it was stopped. An image that cannot be read leaves its place empty and is listed.
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import io
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from manyheads.data.arrays import content_hashes
+from manyheads.data.listing import Found, Listing
+from manyheads.data.loading import frame_of
+from manyheads.data.pictures import Frame, Pictures, Reading, chunks, palette_note, read_into
+from manyheads.data.sources import find
+from manyheads.data.sources.packed import CARD, FORMAT, KINDS, read_card
+from manyheads.errors import ConfigurationError, DataError
+from manyheads.experiment import DataConfig, SourceConfig
+from manyheads.files import write_whole
+
+JOURNAL = "journal.jsonl"
+JOURNAL_SECONDS = 5.0  # between two syncs to the disk; a chunk counts as done after one
+Progress = Callable[[int, int, int], None]  # images done, images in all, of these unreadable
+
+
+def pack(config: DataConfig, out: Path, *, workers: int, progress: Progress = lambda *_: None) -> dict[str, Any]:
+    """Pack what `[data]` describes; returns the card of the folder. Goes on where an earlier call was stopped."""
+    if isinstance(config.public, SourceConfig):
+        raise ConfigurationError(
+            "data.public: a public set from elsewhere is packed by itself; then name it as "
+            'public = { source = "packed", path = ... }'
+        )
+    found = find(config)
+    frame = frame_of(config, found)
+    parts = {
+        name: _without_left_out(part)
+        for name in ("train", "test", "public")
+        if (part := getattr(found, name)) is not None
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    if (out / CARD).exists():
+        raise DataError(f"{out}: is packed already; remove it or give another folder")
+    with _Journal.opened(out, _fingerprint(found, frame, parts)) as journal:
+        job = _Job(out, frame, {name: part.pictures for name, part in parts.items()})
+        job.make_room()
+        _work(job, journal, workers, progress)
+        card = _finish(job, journal, found, parts)
+    (out / JOURNAL).unlink()
+    return card
+
+
+def verify(path: Path, progress: Progress = lambda *_: None) -> list[str]:
+    """The images of a packed folder that are not what they were when they were packed, as `part[number]`."""
+    damaged = []
+    card = read_card(path)
+    total, done = sum(part["images"][0] for part in card["parts"].values()), 0
+    for name, part in card["parts"].items():
+        images, names = (np.load(path / f"{name}-{kind}.npy", mmap_mode="r") for kind in ("images", "names"))
+        kept = set(np.load(path / f"{name}-kept.npy").tolist()) if "kept" in part else None
+        for chunk in chunks(len(images)):
+            now = content_hashes(images[chunk.start : chunk.stop])
+            wrong = chunk.start + np.flatnonzero(now != names[chunk.start : chunk.stop])
+            damaged += [f"{name}[{number}]" for number in wrong.tolist() if kept is None or number in kept]
+            done += len(chunk)
+            progress(done, total, len(damaged))
+    return damaged
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """What every worker has to know."""
+
+    out: Path
+    frame: Frame
+    pictures: dict[str, Pictures]
+
+    def file(self, part: str, kind: str) -> Path:
+        return self.out / f"{part}-{kind}.npy"
+
+    def make_room(self) -> None:
+        """Files of their full size, mostly holes until they are filled."""
+        for part, pictures in self.pictures.items():
+            for kind, shape, dtype in self._arrays(part, len(pictures)):
+                header = _header(shape, dtype)
+                size = len(header) + int(np.prod(shape)) * np.dtype(dtype).itemsize
+                file = self.file(part, kind)
+                if not file.exists() or file.stat().st_size != size:
+                    with file.open("wb") as stream:
+                        stream.write(header)
+                        stream.truncate(size)
+
+    def _arrays(self, part: str, count: int) -> list[tuple[str, tuple[int, ...], str]]:
+        return [("images", (count, *self.frame.shape), "|u1"), ("names", (count,), "<u8")]
+
+    def fill(self, part: str, chunk: range) -> Reading:
+        """Read a chunk and write it at its place."""
+        pictures = self.pictures[part].select(np.array(chunk))
+        pixels = np.zeros((len(chunk), *self.frame.shape), dtype=np.uint8)
+        reading = read_into(pictures, self.frame, pixels)
+        arrays: dict[str, NDArray[Any]] = {"images": pixels, "names": content_hashes(pixels)}
+        for kind, shape, dtype in self._arrays(part, len(self.pictures[part])):
+            array = arrays[kind]
+            with self.file(part, kind).open("r+b") as stream:
+                stream.seek(len(_header(shape, dtype)) + chunk.start * array[0].nbytes)
+                stream.write(array.data)
+        return reading
+
+    def state(self, part: str, chunk: range) -> str:
+        """Changes when one of its images does."""
+        return hashlib.sha256(self.pictures[part].select(np.array(chunk)).state().encode()).hexdigest()
+
+    def sync(self) -> None:
+        for part in self.pictures:
+            for kind in ("images", "names"):
+                with self.file(part, kind).open("rb") as stream:
+                    os.fsync(stream.fileno())
+
+
+_job: _Job | None = None  # of a worker process
+
+
+def _begin(job: _Job) -> None:
+    global _job
+    _job = job
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the first one decides
+
+
+def _fill(part: str, chunk: range) -> tuple[Reading, str]:
+    assert _job is not None
+    state = _job.state(part, chunk)  # before it is read: a later change shows
+    return _job.fill(part, chunk), state
+
+
+def _work(job: _Job, journal: "_Journal", workers: int, progress: Progress) -> None:
+    """Fill every chunk that the journal does not know, several at a time."""
+    every = [(part, chunk) for part, pictures in job.pictures.items() for chunk in chunks(len(pictures))]
+    total, done = sum(len(chunk) for _, chunk in every), 0
+    todo = []
+    for part, chunk in every:
+        if journal.knows(job, part, chunk):
+            done += len(chunk)
+        else:
+            todo.append((part, chunk))
+    progress(done, total, journal.unreadable())
+    running: dict[Future[tuple[Reading, str]], tuple[str, range]] = {}
+    with _executor(job, workers) as pool:
+        try:
+            while todo or running:
+                while todo and len(running) < 2 * workers:
+                    part, chunk = todo.pop(0)
+                    running[pool.submit(_fill, part, chunk)] = (part, chunk)
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    part, chunk = running.pop(future)
+                    journal.add(job, part, chunk, *future.result())
+                    done += len(chunk)
+                    progress(done, total, journal.unreadable())
+        except BrokenProcessPool:
+            raise DataError(
+                f"{job.out}: a worker was killed, perhaps for want of memory; the same command goes on, "
+                "perhaps with fewer --workers"
+            ) from None
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+            journal.flush(job)
+
+
+@contextlib.contextmanager
+def _executor(job: _Job, workers: int) -> Iterator[ProcessPoolExecutor]:
+    # A fork starts at once and inherits the list of images; it runs decoders only. Elsewhere than on Linux it may not.
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
+        yield ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(job,))
+
+
+class _Journal:
+    """Which chunks are done, in which state of their files, and what was wrong with images in them."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._done: dict[tuple[str, int], dict[str, Any]] = {}
+        self._pending: list[dict[str, Any]] = []
+        self._synced = time.monotonic()
+
+    @classmethod
+    @contextlib.contextmanager
+    def opened(cls, out: Path, fingerprint: str) -> Iterator["_Journal"]:
+        path = out / JOURNAL
+        if not path.exists() and any(out.iterdir()):
+            raise DataError(f"{out}: exists already and holds other files; give another folder")
+        with path.open("a+b") as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise DataError(f"{out}: another process is packing into it; wait for it or stop it") from None
+            stream.seek(0)
+            text = stream.read()
+            lines = [json.loads(line) for line in text[: text.rfind(b"\n") + 1].splitlines()]
+            stream.truncate(text.rfind(b"\n") + 1)  # half a line of a process that was killed
+            if lines and lines[0]["packing"] != fingerprint:
+                raise DataError(f"{out}: holds half of another packing; remove it or give another folder")
+            if not lines:
+                stream.write(json.dumps({"packing": fingerprint}).encode() + b"\n")
+                stream.flush()
+            journal = cls(stream)
+            for line in lines[1:]:
+                journal._done[line["part"], line["start"]] = line
+            yield journal
+
+    def knows(self, job: _Job, part: str, chunk: range) -> bool:
+        line = self._done.get((part, chunk.start))
+        if line is not None and line["state"] != job.state(part, chunk):
+            del self._done[part, chunk.start]  # an image has changed since
+            return False
+        return line is not None
+
+    def add(self, job: _Job, part: str, chunk: range, reading: Reading, state: str) -> None:
+        line = {"part": part, "start": chunk.start, "state": state, **dataclasses.asdict(reading)}
+        self._done[part, chunk.start] = line
+        self._pending.append(line)
+        if time.monotonic() - self._synced >= JOURNAL_SECONDS:
+            self.flush(job)
+
+    def flush(self, job: _Job) -> None:
+        """Pixels first, then the lines that vouch for them."""
+        job.sync()
+        for line in self._pending:
+            self._stream.write(json.dumps(line).encode() + b"\n")
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+        self._pending, self._synced = [], time.monotonic()
+
+    def unreadable(self) -> int:
+        return sum(len(line["unreadable"]) for line in self._done.values())
+
+    def seen(self, part: str) -> tuple[list[tuple[int, str]], list[int]]:
+        """Of a part: the images that could not be read, with why; and those that had a palette."""
+        lines = sorted((line for (of, _), line in self._done.items() if of == part), key=lambda line: line["start"])
+        unreadable = [(line["start"] + number, why) for line in lines for number, why in line["unreadable"]]
+        return unreadable, [line["start"] + number for line in lines for number in line["palette"]]
+
+
+def _finish(job: _Job, journal: _Journal, found: Found, parts: dict[str, Listing]) -> dict[str, Any]:
+    """Labels and the like beside the pixels, and last the card."""
+    described, lost, palette = {}, [], []
+    for name, part in parts.items():
+        unreadable, with_palette = journal.seen(name)
+        gone = np.array([number for number, _ in unreadable], dtype=np.int64)
+        kept = np.setdiff1d(np.arange(len(part.pictures)), gone) if len(gone) else None
+        if kept is not None and len(kept) == 0:
+            raise DataError(f"{part.pictures.name(0)}: {unreadable[0][1]}; no image of the {name} part can be read")
+        arrays = {"labels": part.labels, "fine": part.fine, "owners": part.owners, "kept": kept}
+        shapes = {"images": [len(part.pictures), *job.frame.shape], "names": [len(part.pictures)]}
+        for kind, array in arrays.items():
+            if array is not None:
+                buffer = io.BytesIO()
+                np.save(buffer, array)
+                write_whole(job.file(name, kind), buffer.getvalue())
+                shapes[kind] = list(array.shape)
+        described[name] = {kind: shapes[kind] for kind in KINDS if kind in shapes}
+        lost += [{"part": name, "image": part.pictures.name(number), "why": why} for number, why in unreadable]
+        palette += [part.pictures.name(number) for number in with_palette]
+    card = {
+        "format": FORMAT,
+        "name": found.name,
+        "classes": list(found.class_names),
+        "named": found.named,
+        "clients": list(found.client_names),
+        "parts": described,
+        "notes": [*found.notes, *palette_note(palette)],
+        "unreadable": lost,
+    }
+    write_whole(job.out / CARD, json.dumps(card, indent=1).encode())
+    return card
+
+
+def _without_left_out(part: Listing) -> Listing:
+    """Samples that `data.classes` left out are not packed."""
+    if part.kept is None:
+        return part
+    labels, fine, owners = (None if of is None else of[part.kept] for of in (part.labels, part.fine, part.owners))
+    return Listing(part.pictures.select(part.kept), labels, fine, owners)
+
+
+def _fingerprint(found: Found, frame: Frame, parts: dict[str, Listing]) -> str:
+    """What is packed into what: half of another packing is not gone on with."""
+    digest = hashlib.sha256(f"{frame} {found.class_names} {found.client_names}".encode())
+    for name, part in parts.items():
+        digest.update(f"{name} {len(part.pictures)}".encode())
+        for array in (part.labels, part.fine, part.owners):
+            digest.update(b"none" if array is None else np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _header(shape: tuple[int, ...], dtype: str) -> bytes:
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, {"descr": dtype, "fortran_order": False, "shape": shape})
+    return buffer.getvalue()

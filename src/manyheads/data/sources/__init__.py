@@ -1,0 +1,53 @@
+"""Where data come from: each source is a function from a configuration to what it found, listed in SOURCES.
+
+`data.loading.load` makes arrays of one shape of it, in memory or mapped from a packed folder.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from manyheads.data.listing import Found
+from manyheads.data.sources.folders import clients, folder
+from manyheads.data.sources.libraries import huggingface, torchvision
+from manyheads.data.sources.packed import packed
+from manyheads.data.sources.plain import digits, npz
+from manyheads.errors import ConfigurationError
+from manyheads.experiment import SourceConfig, nearest
+
+
+@dataclass(frozen=True)
+class Source:
+    find: Callable[[SourceConfig], Found]
+    keys: tuple[str, ...]  # those of `SourceConfig` that it reads; `classes` goes with every source
+
+
+SOURCES: dict[str, Source] = {
+    "digits": Source(digits, ("path",)),  # which it refuses
+    "npz": Source(npz, ("path", "label", "fine_label")),
+    "folder": Source(folder, ("path",)),
+    "clients": Source(clients, ("path", "label", "fine_label")),
+    "torchvision": Source(torchvision, ("path", "name", "download")),
+    "huggingface": Source(
+        huggingface, ("path", "name", "download", "label", "fine_label", "train_split", "test_split")
+    ),
+    "packed": Source(packed, ("path",)),
+}
+
+
+def find(config: SourceConfig, key: str = "data") -> Found:
+    """What the source that `[data]` or `data.public` names has, with the classes that are wanted."""
+    if config.source not in SOURCES:
+        raise ConfigurationError(f'{key}.source = "{config.source}": unknown source; {nearest(config.source, SOURCES)}')
+    source = SOURCES[config.source]
+    for name in SourceConfig.model_fields:
+        if name not in ("source", "classes", *source.keys) and getattr(config, name) is not None:
+            readers = sorted(other for other, entry in SOURCES.items() if name in entry.keys)
+            raise ConfigurationError(
+                f'{key}.{name}: {key}.source = "{config.source}" does not read it; it goes with {", ".join(readers)}'
+            )
+    found = source.find(config)
+    if config.classes is None or found.client_names:  # clients were asked one by one
+        return found
+    if found.train.labels is None:
+        raise ConfigurationError(f"{key}.classes: {found.where} has no labels to choose by; leave it out")
+    return found.only(config.classes)

@@ -1,0 +1,24 @@
+"""Paths of sources, and what to say where they lead nowhere."""
+
+from pathlib import Path
+
+from manyheads.errors import ConfigurationError, DataError
+from manyheads.experiment import SourceConfig
+
+
+def path_of(config: SourceConfig) -> Path:
+    if config.path is None:
+        raise ConfigurationError(f'data.path: missing; data.source = "{config.source}" reads files, give their path')
+    return Path(config.path)
+
+
+def folder_of(config: SourceConfig) -> Path:
+    path = path_of(config)
+    if not path.is_dir():
+        raise cannot_read(path, "is not a folder" if path.exists() else "No such file or directory")
+    return path
+
+
+def cannot_read(path: Path, reason: str) -> DataError:
+    hint = "" if path.is_absolute() else f" (relative paths count from {Path.cwd()})"
+    return DataError(f'data.path = "{path}": cannot be read: {reason}{hint}')
