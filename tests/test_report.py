@@ -255,6 +255,7 @@ START = {
     "label_counts": [[9, 1, 0], [0, 9, 1], [1, 0, 9]],
     "primary_labels": [[0], [1], [2]],
     "class_names": ["cat", "dog", "owl"],
+    "client_names": ["berlin", "paris", "rome"],
 }
 BEYOND = {"accuracy_on": ACCURACY_ON, "by_hop": BY_HOP}
 TAUGHT_EVENT = {"event": "taught", **TAUGHT}

@@ -116,7 +116,7 @@ class Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class Entries:
     """Images that a library decodes, one by one."""
 
     rows: Any  # anything with a length and numbered entries
@@ -142,8 +142,8 @@ class Rows:
         except Exception as error:
             raise Unreadable(f"cannot be decoded: {str(error).partition(chr(10))[0]}") from None
 
-    def select(self, numbers: Indices) -> "Rows":
-        return Rows(self.rows, self.image, self.where, self.numbers[numbers])
+    def select(self, numbers: Indices) -> "Entries":
+        return Entries(self.rows, self.image, self.where, self.numbers[numbers])
 
     def state(self) -> str:
         return f"{self.where} {getattr(self.rows, '_fingerprint', '')} {self.numbers.tolist()}"

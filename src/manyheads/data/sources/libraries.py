@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from manyheads.data.arrays import Labels
 from manyheads.data.listing import Found, Listing
-from manyheads.data.pictures import Array, Rows
+from manyheads.data.pictures import Array, Entries
 from manyheads.data.sources.paths import path_of
 from manyheads.errors import ConfigurationError, DataError
 from manyheads.experiment import SourceConfig, nearest
@@ -84,7 +84,7 @@ def _of_torchvision(dataset: Any, where: str) -> Listing:
             elif pixels.shape[1] in (1, 3) and pixels.shape[3] > 4:
                 pixels = pixels.transpose(0, 2, 3, 1)
             return Listing(Array(np.ascontiguousarray(pixels), where), np.asarray(labels).astype(np.int64))
-    rows = Rows(dataset, itemgetter(0), where, np.arange(len(dataset)))
+    rows = Entries(dataset, itemgetter(0), where, np.arange(len(dataset)))
     return Listing(rows, np.asarray(labels).astype(np.int64))
 
 
@@ -171,7 +171,7 @@ def _of_hugging(split: Any, image: str, config: SourceConfig, where: str) -> Lis
             raise DataError(f"{where}: has no column {name}; {nearest(name, split.features)}")
         return np.asarray(split[name][:])
 
-    rows = Rows(split, itemgetter(image), where, np.arange(len(split)))
+    rows = Entries(split, itemgetter(image), where, np.arange(len(split)))
     return Listing(rows, column(_label_column(split, config)), column(config.fine_label))
 
 
