@@ -59,6 +59,8 @@ class Watcher(ABC):
         self.log_every = ensemble.experiment.training.log_every
         self._class_names = ensemble.dataset.class_names
         self.begin(ensemble, step)
+        for client, model in zip(ensemble.clients, ensemble.models, strict=True):
+            self.line(f"{client.name}: {model}")
         empty = [self._class_names[label] for label in ensemble.classes_without_samples()]
         if empty:
             shown = ", ".join(empty[:5]) + (", ..." if len(empty) > 5 else "")
