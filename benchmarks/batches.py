@@ -46,7 +46,7 @@ def batches(augment: str, device: torch.device, dtype: torch.dtype) -> Callable[
 def training_step(device: torch.device) -> Callable[[torch.Tensor], None]:
     """Forward, backward and update."""
     config = ModelConfig(backbone="resnet18", width=64, stem="small")
-    model = make_model(config, channels=3, heads=1, classes=CLASSES)
+    model = make_model(config, image_shape=(32, 32, 3), heads=1, classes=CLASSES)
     initialise(model, np.random.default_rng(0))
     model = model.to(device)
     labels = torch.arange(BATCH, device=device) % CLASSES

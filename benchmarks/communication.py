@@ -68,7 +68,7 @@ class Anybody:
 def counted() -> list[list[str]]:
     """Bytes that a client receives at an exchange, from messages as they are sent."""
     config = ModelConfig(backbone="resnet18", width=64)
-    model = make_model(config, channels=3, heads=1, classes=CLASSES)
+    model = make_model(config, image_shape=(32, 32, 3), heads=1, classes=CLASSES)
     sizes = {"FedAvg: one ResNet-18": Replica(model).encoded_size}
     images = np.random.default_rng(0).integers(0, 256, (PUBLIC, 32, 32, 3), dtype=np.uint8)
     public = Samples(

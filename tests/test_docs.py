@@ -11,14 +11,15 @@ from pydantic import BaseModel
 from manyheads import Experiment, train
 from manyheads.algorithms import ALGORITHMS
 from manyheads.graph import GRAPHS
+from manyheads.models.backbones import BACKBONES, FEDMD
 
 ROOT = Path(__file__).parent.parent
 
 
-def python_block(page: str) -> str:
-    found = re.search(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
-    assert found, f"{page} has lost its example"
-    return found.group(1)
+def python_block(page: str, number: int = 0) -> str:
+    found = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    assert len(found) > number, f"{page} has lost its example"
+    return str(found[number])
 
 
 def keys_of(kind: type[BaseModel]) -> set[str]:
@@ -47,6 +48,21 @@ def test_an_algorithm_of_one_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert runs[0]["private_accuracy"] == alone["private_accuracy"]
     assert runs[1]["private_accuracy"] != alone["private_accuracy"]
     del sys.modules["my_lab"]
+
+
+def test_a_model_of_one_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Experiment) -> None:
+    (tmp_path / "my_models.py").write_text(python_block("docs/adding.md", 1))
+    monkeypatch.syspath_prepend(tmp_path)
+    summary = train(tiny.with_values(model={"backbone": "my_models:Patches"}, training={"steps": 4})).summary
+    assert [client["embedding_width"] for client in summary["clients"]] == [64, 64, 64]
+    del sys.modules["my_models"]
+
+
+def test_every_backbone_is_documented() -> None:
+    page = (ROOT / "docs" / "experiment.md").read_text()
+    for name in BACKBONES:
+        assert f"`{name}`" in page or name in FEDMD
+    assert all(f"{', '.join(map(str, widths))} (" in page for widths, _ in FEDMD.values())
 
 
 def test_the_readme_s_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

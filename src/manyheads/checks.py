@@ -1,10 +1,12 @@
 """Everything that an experiment says, loaded and found consistent; no model is trained and nothing is written."""
 
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from manyheads import algorithms
@@ -12,10 +14,15 @@ from manyheads.algorithms.base import Algorithm
 from manyheads.data.arrays import Dataset, ImageSet, Labels
 from manyheads.data.loading import load
 from manyheads.data.split import Split, default_per_client, split
-from manyheads.errors import ConfigurationError
-from manyheads.experiment import Experiment
+from manyheads.data.views import model_input
+from manyheads.errors import ConfigurationError, ModelError
+from manyheads.experiment import Experiment, ModelConfig
 from manyheads.graph import CommunicationGraph, with_defaults
 from manyheads.models.client_model import ClientModel, make_model
+from manyheads.models.dropout import seeded
+from manyheads.models.facts import ModelFacts, try_out
+from manyheads.models.foreign import is_foreign
+from manyheads.seeds import generator
 
 
 @dataclass(frozen=True)
@@ -28,20 +35,29 @@ class Checked:
     groups: tuple[tuple[int, ...], ...]  # the nodes of the graph; mostly each client is one
     graph: CommunicationGraph
     algorithm: Algorithm
-    embedding_widths: tuple[int, ...]  # by client
+    models: tuple[ModelFacts, ...]  # by client
 
     @property
     def heads(self) -> int:
-        return 1 + (self.experiment.model.auxiliary_heads if self.algorithm.teaches_heads else 0)
+        return _heads(self.experiment, self.algorithm)
 
-    def architecture(self, client: int) -> ClientModel:
-        """A client's model, with its numbers still to be filled in."""
+    @property
+    def embedding_widths(self) -> tuple[int, ...]:
+        """By client."""
+        return tuple(model.embedding_width for model in self.models)
+
+    def architecture(
+        self, client: int, rng: np.random.Generator | None = None, *, pretrained: bool = True
+    ) -> ClientModel:
+        """A client's model; with `rng` it has first weights, without its numbers are still to be filled in."""
+        config = self.experiment.model.of(client)
         return make_model(
-            self.experiment.model.of(client),
-            channels=self.dataset.image_shape[2],
+            config if pretrained else config.model_copy(update={"weights": None}),
+            image_shape=self.dataset.image_shape,
             heads=self.heads,
             classes=self.dataset.classes,
             foreign_widths=self.foreign_widths(client),
+            rng=rng,
         )
 
     def foreign_widths(self, client: int) -> list[int]:
@@ -126,8 +142,8 @@ class Checked:
         return [f"{number} {text} (the same pixels)" for number, text in found if number]
 
 
-def check(experiment: Experiment) -> Checked:
-    """Load the data and check everything; raise where something is wrong."""
+def check(experiment: Experiment, *, pretrained: bool = False) -> Checked:
+    """Load the data and check everything; raise where something is wrong. `pretrained`: also the files of weights."""
     algorithm = algorithms.make_algorithm(experiment.algorithm)
     dataset = load(experiment.data, labelled_public=algorithm.reads_public_labels)
     if experiment.clients > len(dataset.train.used):
@@ -147,8 +163,8 @@ def check(experiment: Experiment) -> Checked:
     parts = split(experiment.data, dataset, experiment.clients, experiment.seed)
     algorithm.check(experiment.training.steps, dataset.classes)
     _check(experiment, algorithm, graph, parts, dataset)
-    widths = _embedding_widths(experiment, dataset)
-    checked = Checked(experiment, dataset, parts, groups, graph, algorithm, widths)
+    models = _models(experiment, dataset, algorithm, pretrained=pretrained)
+    checked = Checked(experiment, dataset, parts, groups, graph, algorithm, models)
     _check_equal_models(checked)
     return checked
 
@@ -199,25 +215,48 @@ def _graph(experiment: Experiment, nodes: int) -> CommunicationGraph:
         raise ConfigurationError(text.replace("client", "group") if experiment.groups else text) from None
 
 
-def _embedding_widths(experiment: Experiment, dataset: Dataset) -> tuple[int, ...]:
-    """By client. Each different model is made once, which shows what is wrong with it."""
-    model, channels = experiment.model, dataset.image_shape[2]
-    for key, given in model.lists.items():
+def _heads(experiment: Experiment, algorithm: Algorithm) -> int:
+    return 1 + (experiment.model.auxiliary_heads if algorithm.teaches_heads else 0)
+
+
+def _models(
+    experiment: Experiment, dataset: Dataset, algorithm: Algorithm, *, pretrained: bool
+) -> tuple[ModelFacts, ...]:
+    """By client. Each different model is made and tried out once, which shows what is wrong with it."""
+    for key, given in experiment.model.lists.items():
         if given != experiment.clients:
             raise ConfigurationError(
                 f"model.{key}: a list of {given} for clients = {experiment.clients}; give one for all or one for each"
             )
-    made: dict[str, int] = {}
-    for client in range(experiment.clients):
-        own = model.of(client)
-        if (name := f"{own.backbone} {own.width}") not in made:
-            try:
-                made[name] = make_model(own, channels=channels, heads=1, classes=dataset.classes).embedding_width
-            except (RuntimeError, MemoryError):
-                raise ConfigurationError(
-                    f"model.width = {own.width}: such a {own.backbone} does not fit into memory"
-                ) from None
-    return tuple(made[f"{own.backbone} {own.width}"] for own in map(model.of, range(experiment.clients)))
+    heads, tried = _heads(experiment, algorithm), dict[ModelConfig, ModelFacts]()
+    configs = [experiment.model.of(client) for client in range(experiment.clients)]
+    for client, config in enumerate(configs):
+        if config not in tried:
+            shown = config if pretrained else config.model_copy(update={"weights": None})
+            tried[config] = _tried(shown, dataset, heads, client, generator(experiment.seed, "weights", client))
+    found = [tried[config] for config in configs]
+    widths = {facts.embedding_width for facts in found} if algorithm.compares_embeddings else set()
+    return tuple(
+        replace(own, parameters=own.parameters + own.embedding_width * sum(widths - {own.embedding_width}))
+        for own in found  # the maps
+    )
+
+
+def _tried(config: ModelConfig, dataset: Dataset, heads: int, client: int, rng: np.random.Generator) -> ModelFacts:
+    """One client's model, asked about two samples."""
+    backbone, width = str(config.backbone), config.width
+    assert isinstance(width, int), "of one client"
+    images = model_input(torch.from_numpy(dataset.train.images[dataset.train.used[[0, -1]]]), torch.float32)
+    try:
+        model = make_model(config, image_shape=dataset.image_shape, heads=heads, classes=dataset.classes, rng=rng)
+        with seeded(rng) if model.foreign else nullcontext():
+            return try_out(model, images, backbone, width)
+    except ModelError as error:
+        raise ConfigurationError(f"client {client} ({backbone}): {error.problem}") from None
+    except ConfigurationError as error:
+        raise ConfigurationError(f"client {client}: {error}" if is_foreign(backbone) else str(error)) from None
+    except (RuntimeError, MemoryError):
+        raise ConfigurationError(f"model.width = {width}: such a {backbone} does not fit into memory") from None
 
 
 def _check_equal_models(checked: Checked) -> None:
@@ -231,10 +270,13 @@ def _check_equal_models(checked: Checked) -> None:
         one, other = experiment.model.of(i), experiment.model.of(j)
         if one != other:
             raise ConfigurationError(
-                f"{key}: the weights of client {i} ({one.backbone}, width {one.width}) and client {j} "
-                f"({other.backbone}, width {other.width}) cannot be averaged; give them the same model"
-                + ("" if key == "groups" else ', or take algorithm.name = "mhd"')
+                f"{key}: the weights of client {i} ({_shown(one)}) and client {j} ({_shown(other)}) cannot be "
+                "averaged; give them the same model" + ("" if key == "groups" else ', or take algorithm.name = "mhd"')
             )
+
+
+def _shown(model: ModelConfig) -> str:
+    return f"{model.backbone}, width {model.width}" + (f", weights {model.weights}" if model.weights else "")
 
 
 def _check(

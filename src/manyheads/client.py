@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,9 +16,11 @@ from manyheads.data.batches import Rows, Samples, WindowRows
 from manyheads.density import Density
 from manyheads.experiment import TrainingConfig
 from manyheads.models.client_model import ClientModel
+from manyheads.models.dropout import begin_step, dropouts, seeded
 from manyheads.models.flat import FlatState
 from manyheads.pool import Pool
 from manyheads.predictions import Catalogue
+from manyheads.seeds import generator
 from manyheads.snapshot import Replica, Snapshot, WeightsSnapshot
 
 Plan = Mapping[str, NDArray[Any]]  # what an algorithm drew for a window, each array with a leading axis of steps
@@ -78,6 +81,7 @@ class Client:
     def __post_init__(self) -> None:
         self.state = FlatState(self.model)
         self.momentum = torch.zeros_like(self.state.parameters)
+        self._dropouts = dropouts(self.model)
 
     @cached_property
     def replica(self) -> Replica:
@@ -116,14 +120,23 @@ class Client:
     def step(self, losses: Losses, batch: Batch, step: int, learning_rate: float) -> tuple[tuple[str, ...], Tensor]:
         """One step of SGD with momentum on the sum of the named losses; returns their names and values."""
         self.state.gradient.zero_()
-        terms = losses(self, batch, step)
-        values = torch.stack(tuple(terms.values()))
-        values.sum().backward()  # type: ignore[no-untyped-call]
+        with self._draws(step):
+            terms = losses(self, batch, step)
+            values = torch.stack(tuple(terms.values()))
+            values.sum().backward()  # type: ignore[no-untyped-call]
         with torch.no_grad():
             gradient = self.state.gradient.add_(self.state.parameters, alpha=self.training.weight_decay)
             self.momentum.mul_(self.training.momentum).add_(gradient)
             self.state.parameters.sub_(self.momentum, alpha=learning_rate)
         return tuple(terms), values.detach()
+
+    def _draws(self, step: int) -> AbstractContextManager[None]:
+        """Every draw that the model makes in a step has a name, too."""
+        if self._dropouts:
+            begin_step(self._dropouts, generator(self.seed, "dropout", self.index, step))
+        if not self.model.foreign:
+            return nullcontext()
+        return seeded(generator(self.seed, "foreign draws", self.index, step), self.state.values.device)
 
 
 class WindowBatches:

@@ -86,6 +86,8 @@ class Watcher(ABC):
         self.log_every = ensemble.experiment.training.log_every
         self._class_names = ensemble.dataset.class_names
         self.begin(ensemble, step)
+        for client, model in zip(ensemble.clients, ensemble.models, strict=True):
+            self.line(f"{client.name}: {model}")
         if step == 0:
             for note in (*ensemble.dataset.notes, *ensemble.duplicates()):
                 self.line(f"note: {note}")

@@ -13,7 +13,6 @@ from manyheads.data.batches import Pixels, Samples
 from manyheads.errors import ConfigurationError
 from manyheads.evaluate import Part
 from manyheads.experiment import Experiment
-from manyheads.models.client_model import initialise
 from manyheads.pool import Pool
 from manyheads.predictions import Catalogue, twins
 from manyheads.seeds import EVERYONE, generator
@@ -27,10 +26,15 @@ class Ensemble(Checked):
     parts: list[Part]  # the validation part where there is one, then the test set
 
 
-def assemble(experiment: Experiment, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Ensemble:
-    """Everything on its device, with first weights; nothing is written."""
+def assemble(
+    experiment: Experiment, device: str = "cpu", dtype: torch.dtype = torch.float32, *, pretrained: bool = True
+) -> Ensemble:
+    """Everything on its device, with first weights; nothing is written.
+
+    Without `pretrained`, the files of `model.weights` are not read: for clients that a checkpoint follows.
+    """
     where = device_named(device)
-    made = _Assembly(check(experiment), where, dtype)
+    made = _Assembly(check(experiment, pretrained=pretrained), where, dtype, pretrained=pretrained)
     clients = [made.client(index) for index in range(made.checked.experiment.clients)]
     found = {field.name: getattr(made.checked, field.name) for field in fields(made.checked)}
     return Ensemble(**found, clients=clients, parts=made.parts())
@@ -39,8 +43,8 @@ def assemble(experiment: Experiment, device: str = "cpu", dtype: torch.dtype = t
 class _Assembly:
     """What the clients of an experiment are made of, and what they share."""
 
-    def __init__(self, checked: Checked, device: torch.device, dtype: torch.dtype) -> None:
-        self.checked, self._device, self._dtype = checked, device, dtype
+    def __init__(self, checked: Checked, device: torch.device, dtype: torch.dtype, *, pretrained: bool) -> None:
+        self.checked, self._device, self._dtype, self._pretrained = checked, device, dtype, pretrained
         dataset, clients = checked.dataset, range(checked.experiment.clients)
         self._pixels: dict[int, Pixels] = {}  # by array: parts may share one
         self._first = {client: group[0] for group in checked.groups for client in group}
@@ -54,9 +58,9 @@ class _Assembly:
         """One client, with first weights: its own, its group's, or everybody's where weights are averaged."""
         checked, first = self.checked, self._first[index]
         experiment, counts = checked.experiment, self._label_counts[index]
-        model = checked.architecture(index)
         start = EVERYONE if checked.algorithm.averages_weights else first
-        initialise(model, generator(experiment.seed, "weights", start))
+        rng = generator(experiment.seed, "weights", start)
+        model = checked.architecture(index, rng, pretrained=self._pretrained)
         return Client(
             index=index,
             name=checked.client_name(index),

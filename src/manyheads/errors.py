@@ -2,6 +2,7 @@
 
 ManyheadsError
 ├── ConfigurationError   a key of the experiment: what was given and what is allowed
+│   └── ModelError       a model that does not do what a model must
 ├── DataError            a data file that does not hold what it should
 ├── RunError             a run folder or checkpoint that cannot be used
 ├── SnapshotError        what a client received from another cannot be used
@@ -15,6 +16,14 @@ class ManyheadsError(Exception):
 
 class ConfigurationError(ManyheadsError):
     """A key of the experiment holds something that is not allowed."""
+
+
+class ModelError(ConfigurationError):
+    """A model that could be made, but does not do what a model must."""
+
+    def __init__(self, backbone: str, problem: str) -> None:
+        self.backbone, self.problem = backbone, problem
+        super().__init__(f"{backbone}: {problem}")
 
 
 class DataError(ManyheadsError):

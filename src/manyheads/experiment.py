@@ -164,6 +164,7 @@ class ModelConfig(Section):
     backbone: str | list[str] = "resnet18"  # one for all, or a list with one per client; so is the width
     stem: Literal["small", "large"] = "small"
     width: int | list[int] = 64
+    weights: str | list[str] | None = None  # a safetensors file to start the backbone from; "" in a list: none
     auxiliary_heads: Count = 4
 
     @field_validator("backbone", mode="before")
@@ -180,15 +181,24 @@ class ModelConfig(Section):
             raise ValueError("must be a number of channels above 0, or a list with one per client")
         return given
 
+    @field_validator("weights", mode="before")
+    @classmethod
+    def _files(cls, given: object) -> object:
+        if given is not None and not all(isinstance(x, str) for x in (given if isinstance(given, list) else [given])):
+            raise ValueError('must be a safetensors file, or a list of files with one per client ("": none)')
+        return given
+
     def of(self, client: int) -> "ModelConfig":
         """The model of one client."""
-        own = {key: value[client] for key in ("backbone", "width") if isinstance(value := getattr(self, key), list)}
+        own: dict[str, Any] = {key: getattr(self, key)[client] for key in self.lists}
+        own["weights"] = own.get("weights", self.weights) or None
         return self.model_copy(update=own)
 
     @property
     def lists(self) -> dict[str, int]:
         """The keys that hold one value per client, and how many they hold."""
-        return {key: len(value) for key in ("backbone", "width") if isinstance(value := getattr(self, key), list)}
+        keys = ("backbone", "width", "weights")
+        return {key: len(value) for key in keys if isinstance(value := getattr(self, key), list)}
 
 
 class TrainingConfig(Section):

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+import torch
 
 from manyheads.classifier import Classifier, choose_head
 from manyheads.errors import ConfigurationError, RunError
 from manyheads.experiment import ModelConfig
 from manyheads.files import digest, write_whole
+from manyheads.models.backbones import has_width
 from manyheads.models.client_model import ClientModel, make_model
 from manyheads.models.flat import FlatState
 from manyheads.runs import (
@@ -82,8 +84,9 @@ def export(folder: Path, client: int, out: Path) -> dict[str, Any]:
     card = describe(folder, client)
     classifier = load_model(folder, client)
     named = classifier.model.state_dict().items()
-    # Maps to other clients' embeddings are of no use to whoever classifies.
-    tensors = {name: tensor.contiguous() for name, tensor in named if not name.startswith("maps.")}
+    # Maps to other clients' embeddings are of no use to whoever classifies. Copies, because weights may be tied.
+    whole = torch.contiguous_format
+    tensors = {name: tensor.clone(memory_format=whole) for name, tensor in named if not name.startswith("maps.")}
     content = safetensors.torch.save(tensors)
     out.mkdir(parents=True, exist_ok=True)
     write_whole(out / "model.safetensors", content)
@@ -112,7 +115,7 @@ def card_text(card: dict[str, Any]) -> str:
         )
     return f"""# {card["name"]}
 
-A {card["model"]["backbone"]} (width {card["model"]["width"]}) trained with {card["algorithm"]} on {card["data"]}:
+A {_named(card["model"])} trained with {card["algorithm"]} on {card["data"]}:
 {card["steps"]} steps, seed {card["seed"]}, manyheads {card["version"]}.
 
 - Input: uint8 images of {height} x {width} x {channels} (height x width x channels), 0 to 255.
@@ -140,10 +143,14 @@ print([classify.class_names[label] for label in logits.argmax(-1)])
 """
 
 
+def _named(model: dict[str, Any]) -> str:
+    return f"{model['backbone']} (width {model['width']})" if has_width(model["backbone"]) else str(model["backbone"])
+
+
 def _model(card: dict[str, Any], foreign_widths: Sequence[int] = ()) -> ClientModel:
     return make_model(
         ModelConfig(**card["model"]),
-        channels=card["image_shape"][2],
+        image_shape=tuple(card["image_shape"]),
         heads=card["heads"],
         classes=len(card["classes"]),
         foreign_widths=foreign_widths,

@@ -35,7 +35,7 @@ def judge(folder: Path, *, device: str = "cpu", with_probe: bool = False) -> Jud
             f"{folder}: holds no weights (checkpoints/ is gone), so there is no embedding and no head to judge; "
             "run the experiment again"
         )
-    ensemble = assemble(read_experiment(folder), device)
+    ensemble = assemble(read_experiment(folder), device, pretrained=False)
     for client in ensemble.clients:
         tensors, manifest = read_client_values(folder, client.index)
         if manifest.data != ensemble.dataset.fingerprint():

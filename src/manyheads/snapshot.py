@@ -45,8 +45,9 @@ class Replica:
     """A second model of a client's architecture, in evaluation mode, into which snapshots are loaded to be asked."""
 
     def __init__(self, model: ClientModel) -> None:
-        self.model = model.eval().requires_grad_(False)
+        # First the layout, which tells trained from frozen parameters: the client's is the same.
         self.state = FlatState(model, trainable=False)
+        self.model = model.eval().requires_grad_(False)
 
     def outputs(self, values: Tensor, integers: Mapping[str, Tensor], rows: Rows, density: Density | None) -> Outputs:
         self.state.load(values, integers)

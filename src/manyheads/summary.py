@@ -71,6 +71,8 @@ def start_event(e: Ensemble, *, engine: str) -> Event:
         "class_names": list(e.dataset.class_names),
         "client_names": [client.name for client in e.clients],
         "notes": [*e.dataset.notes, *e.duplicates()],
+        "parameters": [model.parameters for model in e.models],
+        "flops": [model.flops for model in e.models],
     }
 
 
@@ -136,7 +138,8 @@ def _client(e: Ensemble, index: int, test: Evaluation, validation: Evaluation | 
         "width": e.experiment.model.of(index).width,
         "embedding_width": e.embedding_widths[index],
         "maps": e.foreign_widths(index),
-        "parameters": sum(p.numel() for p in client.model.parameters()),
+        "parameters": e.models[index].parameters,
+        "flops": e.models[index].flops,
         "samples": len(client.private),
         "primary_labels": list(client.primary_labels),
         "private_accuracy": test.private_accuracy[index],

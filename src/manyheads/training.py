@@ -130,7 +130,8 @@ def resume(
     path = Path(folder)
     experiment = read_experiment(path)
     started = next(iter(read_events(path)), {}) if (path / "metrics.jsonl").exists() else {}
-    ensemble = assemble(experiment, device or started.get("device", "cpu"))
+    saved = (path / "checkpoints" / "manifest.json").exists()
+    ensemble = assemble(experiment, device or started.get("device", "cpu"), pretrained=not saved)
     run = _Run(ensemble, _engine_named(engine or started.get("engine", "plain")), observer or Silent(), path)
     with contextlib.closing(RunFolder(path, ensemble.experiment, ensemble.dataset.fingerprint())) as record:
         run.step, run.seconds_before = record.restore(ensemble.clients)
@@ -184,7 +185,7 @@ def average_group(members: Sequence[Client], step: int) -> None:
     shown = [member.snapshot(step) for member in members]
     mean = mean_values(shown)
     for member, snapshot in zip(members, shown, strict=True):
-        member.state.values.copy_(mean)
+        member.state.take_mean(mean)
         member.bytes_received += snapshot.nbytes
 
 

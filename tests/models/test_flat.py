@@ -11,7 +11,7 @@ from manyheads.models.flat import ALIGNMENT, FlatState
 
 
 def model(seed: int = 0) -> ClientModel:
-    made = make_model(ModelConfig(backbone="resnet8", width=4), channels=3, heads=3, classes=5)
+    made = make_model(ModelConfig(backbone="resnet8", width=4), image_shape=(32, 32, 3), heads=3, classes=5)
     initialise(made, np.random.default_rng(seed))
     return made
 
@@ -78,6 +78,22 @@ def test_tied_weights_stay_tied() -> None:
     state.values.fill_(2.0)
     assert made.two.weight is made.one.weight
     assert float(made.two.weight[0, 0].detach()) == 2.0
+
+
+def test_frozen_parameters_lie_between_the_trained_ones_and_the_statistics() -> None:
+    made = model()
+    made.backbone.get_parameter("conv1.weight").requires_grad_(False)
+    before = made.backbone.get_parameter("conv1.weight").detach().clone()
+    state = FlatState(made)
+    names = [slot.name for slot in state.layout]
+    assert names.index("backbone.conv1.weight") == names.index("backbone.bn1.running_mean") - 1
+    assert made.backbone.get_parameter("conv1.weight").grad is None
+    assert len(state.gradient) == state.parameter_size == state.layout[names.index("backbone.conv1.weight")].offset
+    mean = torch.full_like(state.values, 0.25)
+    state.take_mean(mean)
+    assert torch.equal(made.backbone.get_parameter("conv1.weight"), before)
+    assert float(made.heads.bias[0].detach()) == 0.25
+    assert float(made.backbone.get_buffer("bn1.running_mean")[0]) == 0.25
 
 
 def test_mixed_types_are_refused() -> None:

@@ -3,17 +3,38 @@
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from manyheads import ConfigurationError
 from manyheads.experiment import ModelConfig
-from manyheads.models.backbones import BACKBONES
-from manyheads.models.client_model import ClientModel, initialise, make_model
+from manyheads.models.backbones import BACKBONES, FEDMD, SamePool
+from manyheads.models.client_model import ClientModel, make_model
+from manyheads.models.dropout import dropouts
+
+COUNTS = {"resnet18": 11_689_512, "resnet34": 21_797_672, "resnet50": 25_557_032}
+# Of the convolutions and their BatchNorm for colour images: what the authors' models have before their last layer.
+FEDMD_COUNTS = {
+    "fedmd0": 299_520,
+    "fedmd1": 447_360,
+    "fedmd2": 595_200,
+    "fedmd3": 598_272,
+    "fedmd4": 1_188_864,
+    "fedmd5": 330_752,
+    "fedmd6": 256_832,
+    "fedmd7": 545_856,
+    "fedmd8": 217_600,
+    "fedmd9": 291_520,
+}
 
 
 def made(seed: int = 0, channels: int = 3, heads: int = 3, classes: int = 7, **config: object) -> ClientModel:
-    model = make_model(ModelConfig.model_validate(config), channels=channels, heads=heads, classes=classes)
-    initialise(model, np.random.default_rng(seed))
-    return model
+    return make_model(
+        ModelConfig.model_validate(config),
+        image_shape=(32, 32, channels),
+        heads=heads,
+        classes=classes,
+        rng=np.random.default_rng(seed),
+    )
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)
@@ -23,16 +44,53 @@ def test_every_backbone_gives_an_embedding_and_all_heads(backbone: str, stem: st
     size = 32 if stem == "small" else 64
     logits, embedding = model(torch.randn(2, 3, size, size))
     assert logits.shape == (2, 3, 7)
-    assert embedding.shape == (2, model.backbone.embedding_width)
+    assert embedding.shape == (2, model.embedding_width)
     assert torch.isfinite(logits).all()
     assert all(bool(torch.isfinite(tensor).all()) for tensor in model.state_dict().values())
 
 
-@pytest.mark.parametrize(("backbone", "expected"), [("resnet18", 11_689_512), ("resnet34", 21_797_672)])
+@pytest.mark.parametrize(("backbone", "expected"), COUNTS.items())
 def test_parameter_counts_are_those_everybody_means(backbone: str, expected: int) -> None:
     """The counts of the ImageNet models with 1000 classes and one head."""
     model = made(backbone=backbone, stem="large", width=64, heads=1, classes=1000)
     assert sum(p.numel() for p in model.parameters()) == expected
+
+
+def test_fifty_layers_have_wide_embeddings() -> None:
+    assert made(backbone="resnet50", width=4).embedding_width == 4 * 8 * 4
+
+
+def test_resnets_have_the_names_that_files_of_others_use() -> None:
+    names = made(backbone="resnet18", stem="large", width=2).backbone.state_dict().keys()
+    assert {"conv1.weight", "bn1.running_mean", "layer1.0.conv1.weight", "layer1.0.bn2.bias"} <= names
+    assert {"layer2.0.downsample.0.weight", "layer2.0.downsample.1.running_var", "layer4.1.bn2.weight"} <= names
+    assert not [name for name in names if name.startswith("layer1.0.downsample")]
+    deep = made(backbone="resnet50", width=2).backbone.state_dict()
+    assert {"layer1.0.downsample.0.weight", "layer3.5.conv3.weight", "layer4.2.bn3.num_batches_tracked"} <= deep.keys()
+    assert deep["layer2.0.conv2.weight"].shape == (4, 4, 3, 3)
+    assert made(backbone="resnet50", width=2).backbone.get_submodule("layer2.0.conv2").stride == (2, 2)
+
+
+@pytest.mark.parametrize("backbone", FEDMD)
+def test_fedmd_s_models_are_those_of_its_authors(backbone: str) -> None:
+    model, (widths, rate) = made(backbone=backbone), FEDMD[backbone]
+    assert sum(p.numel() for p in model.backbone.parameters()) == FEDMD_COUNTS[backbone]
+    convolutions = [m for m in model.modules() if isinstance(m, nn.Conv2d)]
+    assert tuple(m.out_channels for m in convolutions) == widths
+    assert [layer.p for layer in dropouts(model)] == [rate] * len(widths)
+    assert model.embedding_width == widths[-1]
+    feature_map = nn.Sequential(*list(model.eval().backbone.children())[:-2])
+    assert feature_map(torch.zeros(1, 3, 28, 28)).shape[2:] == ((13, 13) if len(widths) == 2 else (3, 3))
+
+
+def test_neither_width_nor_stem_changes_fedmd_s_models() -> None:
+    one, other = made(backbone="fedmd5"), made(backbone="fedmd5", width=3, stem="large")
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+def test_pooling_at_the_border_takes_the_pixels_that_are_there() -> None:
+    x = torch.arange(6.0).reshape(1, 1, 2, 3)
+    assert SamePool()(x).tolist() == [[[[2.0, 3.0, 3.5], [3.5, 4.5, 5.0]]]]
 
 
 def test_first_weights_follow_the_generator() -> None:

@@ -38,7 +38,7 @@ class Averaging(Algorithm):
 
     def apply(self, client: Client, received: list[Snapshot], step: int) -> None:
         mean = mean_values([s for s in received if isinstance(s, WeightsSnapshot)], self.weighting)
-        client.state.values.copy_(mean)
+        client.state.take_mean(mean)
 
 
 @torch.no_grad()

@@ -4,43 +4,30 @@ Each entry of BACKBONES is a function (channels, width, stem) -> module whose ou
 """
 
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import Literal
 
 from torch import Tensor, nn
+from torch.nn.functional import avg_pool2d
+
+from manyheads.models.dropout import Dropout
 
 Stem = Literal["small", "large"]
 
 
-class Backbone(nn.Sequential):
+class Backbone(nn.Module):
+    """A module whose output is B x `embedding_width`."""
+
+    embedding_width: int
+
+
+class Layers(nn.Sequential, Backbone):
     """Layers that end in a pooled embedding."""
 
     def __init__(self, *layers: nn.Module, embedding_width: int) -> None:
         super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
         self.embedding_width = embedding_width
-
-
-class ResidualBlock(nn.Module):
-    """Two 3 x 3 convolutions and a shortcut (He et al. 2016)."""
-
-    def __init__(self, channels_in: int, channels: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(channels_in, channels, 3, stride, padding=1, bias=False)
-        self.norm1 = nn.BatchNorm2d(channels)
-        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
-        self.norm2 = nn.BatchNorm2d(channels)
-        self.relu = nn.ReLU(inplace=True)
-        self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or channels_in != channels:
-            self.shortcut = nn.Sequential(
-                nn.Conv2d(channels_in, channels, 1, stride, bias=False), nn.BatchNorm2d(channels)
-            )
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.relu(self.norm1(self.conv1(x)))
-        y = self.norm2(self.conv2(y)) + self.shortcut(x)
-        out: Tensor = self.relu(y)
-        return out
 
 
 def cnn(channels: int, width: int, stem: Stem) -> Backbone:
@@ -54,39 +41,146 @@ def cnn(channels: int, width: int, stem: Stem) -> Backbone:
             nn.BatchNorm2d(after),
             nn.ReLU(inplace=True),
         ]
-    return Backbone(*layers, embedding_width=4 * width)
+    return Layers(*layers, embedding_width=4 * width)
 
 
-def resnet(blocks: tuple[int, ...]) -> Callable[[int, int, Stem], Backbone]:
-    """A ResNet with one stage per entry of `blocks`; each stage doubles the width and halves the image."""
+class BasicBlock(nn.Module):
+    """Two 3 x 3 convolutions and a shortcut (He et al. 2016)."""
 
-    def make(channels: int, width: int, stem: Stem) -> Backbone:
-        layers = _stem(channels, width, stem)
-        before = width
+    expansion = 1
+
+    def __init__(self, channels_in: int, channels: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels_in, channels, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = _shortcut(channels_in, channels, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.relu(self.bn1(self.conv1(x)))
+        y = self.bn2(self.conv2(y)) + self.downsample(x)
+        out: Tensor = self.relu(y)
+        return out
+
+
+class Bottleneck(nn.Module):
+    """1 x 1, 3 x 3 and 1 x 1 convolutions and a shortcut; the 3 x 3 one has the stride, as in most libraries."""
+
+    expansion = 4
+
+    def __init__(self, channels_in: int, channels: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels_in, channels, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, stride, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.conv3 = nn.Conv2d(channels, 4 * channels, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(4 * channels)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = _shortcut(channels_in, 4 * channels, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.relu(self.bn1(self.conv1(x)))
+        y = self.relu(self.bn2(self.conv2(y)))
+        y = self.bn3(self.conv3(y)) + self.downsample(x)
+        out: Tensor = self.relu(y)
+        return out
+
+
+def _shortcut(channels_in: int, channels: int, stride: int) -> nn.Module:
+    if stride == 1 and channels_in == channels:
+        return nn.Identity()
+    return nn.Sequential(nn.Conv2d(channels_in, channels, 1, stride, bias=False), nn.BatchNorm2d(channels))
+
+
+class ResNet(Backbone):
+    """One stage per entry of `blocks`; each stage doubles the width and halves the image.
+
+    The names of its parts are those that the world's ResNet files use, so such a file loads by name.
+    """
+
+    def __init__(
+        self, block: type[BasicBlock | Bottleneck], blocks: tuple[int, ...], channels: int, width: int, stem: Stem
+    ) -> None:
+        super().__init__()
+        # small: 3 x 3, for images of about 32 pixels; large: 7 x 7 with stride and pooling, for about 224.
+        size, stride = (3, 1) if stem == "small" else (7, 2)
+        self.conv1 = nn.Conv2d(channels, width, size, stride, padding=size // 2, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU(inplace=True)
+        self.maxpool = nn.Identity() if stem == "small" else nn.MaxPool2d(3, stride=2, padding=1)
+        self.stages, before = len(blocks), width
         for stage, count in enumerate(blocks):
-            after = width * 2**stage
-            for block in range(count):
-                stride = 2 if stage > 0 and block == 0 else 1
-                layers.append(ResidualBlock(before, after, stride))
-                before = after
-        return Backbone(*layers, embedding_width=before)
+            after, made = width * 2**stage, []
+            for number in range(count):
+                made.append(block(before, after, stride=2 if stage > 0 and number == 0 else 1))
+                before = after * block.expansion
+            self.add_module(f"layer{stage + 1}", nn.Sequential(*made))
+        self.avgpool = nn.AdaptiveAvgPool2d(1)
+        self.embedding_width = before
 
-    return make
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+        for stage in range(self.stages):
+            x = self.get_submodule(f"layer{stage + 1}")(x)
+        out: Tensor = self.avgpool(x).flatten(1)
+        return out
 
 
-def _stem(channels: int, width: int, stem: Stem) -> list[nn.Module]:
-    """`small`: 3 x 3, for images of about 32 pixels; `large`: 7 x 7 with stride and pooling, for about 224."""
-    if stem == "small":
-        first: list[nn.Module] = [nn.Conv2d(channels, width, 3, padding=1, bias=False)]
-    else:
-        first = [nn.Conv2d(channels, width, 7, stride=2, padding=3, bias=False)]
-    first += [nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
-    return first if stem == "small" else [*first, nn.MaxPool2d(3, stride=2, padding=1)]
+class SamePool(nn.Module):
+    """The mean of 2 x 2 pixels, pixel by pixel; at the right and lower border of those that are there."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return avg_pool2d(x, 2, stride=1, padding=1, count_include_pad=False)[:, :, 1:, 1:]
+
+
+# FedMD (Li and Wang 2019): the channels of the convolutions and the dropout of its ten models.
+FEDMD: dict[str, tuple[tuple[int, ...], float]] = {
+    "fedmd0": ((128, 256), 0.2),
+    "fedmd1": ((128, 384), 0.2),
+    "fedmd2": ((128, 512), 0.2),
+    "fedmd3": ((256, 256), 0.3),
+    "fedmd4": ((256, 512), 0.4),
+    "fedmd5": ((64, 128, 256), 0.2),
+    "fedmd6": ((64, 128, 192), 0.2),
+    "fedmd7": ((128, 192, 256), 0.2),
+    "fedmd8": ((128, 128, 128), 0.3),
+    "fedmd9": ((128, 128, 192), 0.3),
+}
+
+
+def fedmd(name: str, channels: int, width: int, stem: Stem) -> Backbone:
+    """Two or three convolutions, each with BatchNorm, ReLU and dropout; neither `width` nor `stem` changes them."""
+    widths, rate = FEDMD[name]
+    # (kernel, stride, padding) of the convolutions, and what pools between them.
+    shapes, pools = [(3, 1, 1), (3, 2, 0)], list[nn.Module]([SamePool()])
+    if len(widths) == 3:
+        shapes, pools = [(3, 1, 1), (2, 2, 0), (3, 2, 0)], [SamePool(), nn.AvgPool2d(2)]
+    layers: list[nn.Module] = []
+    for number, (before, after) in enumerate(pairwise((channels, *widths))):
+        kernel, stride, padding = shapes[number]
+        layers += [
+            nn.Conv2d(before, after, kernel, stride, padding),
+            nn.BatchNorm2d(after),
+            nn.ReLU(inplace=True),
+            Dropout(rate),
+            *pools[number : number + 1],
+        ]
+    return Layers(*layers, embedding_width=widths[-1])
 
 
 BACKBONES: dict[str, Callable[[int, int, Stem], Backbone]] = {
     "cnn": cnn,
-    "resnet8": resnet((1, 1, 1)),
-    "resnet18": resnet((2, 2, 2, 2)),
-    "resnet34": resnet((3, 4, 6, 3)),
+    "resnet8": partial(ResNet, BasicBlock, (1, 1, 1)),
+    "resnet18": partial(ResNet, BasicBlock, (2, 2, 2, 2)),
+    "resnet34": partial(ResNet, BasicBlock, (3, 4, 6, 3)),
+    "resnet50": partial(ResNet, Bottleneck, (3, 4, 6, 3)),
+    **{name: partial(fedmd, name) for name in FEDMD},
 }
+
+
+def has_width(backbone: str) -> bool:
+    """Whether `model.width` decides anything about a backbone, so that naming it helps."""
+    return backbone in BACKBONES and backbone not in FEDMD

@@ -1,6 +1,7 @@
 """A client's model: a backbone and one linear layer that holds the main head and all auxiliary heads."""
 
 import contextlib
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 
@@ -12,7 +13,10 @@ from manyheads.data.batches import Pixels
 from manyheads.data.views import model_input
 from manyheads.errors import ConfigurationError
 from manyheads.experiment import ModelConfig, nearest
-from manyheads.models.backbones import BACKBONES, Backbone
+from manyheads.models.backbones import BACKBONES
+from manyheads.models.dropout import seeded
+from manyheads.models.foreign import ImageShape, embedding_width, is_foreign, make_foreign
+from manyheads.models.weights import load_weights
 
 CHUNK = 512  # samples asked at a time
 
@@ -20,20 +24,32 @@ CHUNK = 512  # samples asked at a time
 class ClientModel(nn.Module):
     """Backbone -> embedding -> heads; head 0 is the main head, head k the k-th auxiliary one."""
 
-    def __init__(self, backbone: Backbone, heads: int, classes: int, foreign_widths: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        backbone: nn.Module,
+        embedding_width: int,
+        heads: int,
+        classes: int,
+        foreign_widths: Sequence[int] = (),
+        *,
+        foreign: bool = False,
+    ) -> None:
         super().__init__()
         self.backbone = backbone
-        self.embedding_width = backbone.embedding_width
-        self.heads = nn.Linear(backbone.embedding_width, heads * classes)
+        self.foreign = foreign  # a backbone of others: what it relies on and how it draws is not known
+        self.embedding_width = embedding_width
+        self.heads = nn.Linear(embedding_width, heads * classes)
         self.shape_HC = (heads, classes)
         # To compare the own embedding with one of another width: learnt by the student, from its own side. A map of
         # the foreign embedding could make everything equal and teach nothing.
         self.maps = nn.ModuleDict(
-            {str(width): nn.Linear(backbone.embedding_width, width, bias=False) for width in foreign_widths}
+            {str(width): nn.Linear(embedding_width, width, bias=False) for width in foreign_widths}
         )
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Logits (B x H x C) and embedding (B x E)."""
+        if self.foreign:  # a copy in the order that most code expects, into which it may write
+            images = images.clone(memory_format=torch.contiguous_format)
         embedding_BE = self.backbone(images)
         return self.heads(embedding_BE).unflatten(1, self.shape_HC), embedding_BE
 
@@ -43,21 +59,67 @@ class ClientModel(nn.Module):
 
 
 def make_model(
-    config: ModelConfig, *, channels: int, heads: int, classes: int, foreign_widths: Sequence[int] = ()
+    config: ModelConfig,
+    *,
+    image_shape: ImageShape,
+    heads: int,
+    classes: int,
+    foreign_widths: Sequence[int] = (),
+    rng: np.random.Generator | None = None,
 ) -> ClientModel:
-    """The model that `[model]` describes, with its numbers still to be filled in by `initialise` or a checkpoint."""
+    """The model that `[model]` describes for one client.
+
+    With `rng` it has first weights: those that the generator draws, and in the backbone those of `model.weights`.
+    Without, its numbers are still to be filled in, by a checkpoint.
+    """
+    assert isinstance(config.backbone, str), "of one client"
+    if is_foreign(config.backbone):
+        model = _foreign_model(config, image_shape, heads, classes, foreign_widths, rng)
+    else:
+        model = _own_model(config, image_shape[2], heads, classes, foreign_widths)
+    if rng is not None:
+        initialise(model, rng)
+        if config.weights:
+            assert isinstance(config.weights, str), "of one client"
+            load_weights(model.backbone, config.weights, config.backbone)
+    return model
+
+
+def _own_model(
+    config: ModelConfig, channels: int, heads: int, classes: int, foreign_widths: Sequence[int]
+) -> ClientModel:
     assert isinstance(config.backbone, str), "of one client"
     assert isinstance(config.width, int), "of one client"
     if config.backbone not in BACKBONES:
         raise ConfigurationError(
-            f'model.backbone = "{config.backbone}": unknown backbone; {nearest(config.backbone, BACKBONES)}'
+            f'model.backbone = "{config.backbone}": unknown backbone; {nearest(config.backbone, BACKBONES)}; '
+            'one of timm\'s is named "timm:NAME", your own "package.module:factory"'
         )
     # On the meta device the constructors draw nothing: their draws would come from the global generator.
     with torch.device("meta"):
         backbone = BACKBONES[config.backbone](channels, config.width, config.stem)
-        model = ClientModel(backbone, heads, classes, foreign_widths)
+        model = ClientModel(backbone, backbone.embedding_width, heads, classes, foreign_widths)
     # channels_last: the order in which images are stored, and the faster one for convolutions.
     return model.to_empty(device="cpu").to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
+def _foreign_model(
+    config: ModelConfig,
+    image_shape: ImageShape,
+    heads: int,
+    classes: int,
+    foreign_widths: Sequence[int],
+    rng: np.random.Generator | None,
+) -> ClientModel:
+    """A backbone that draws its own first weights: from torch's generator, which follows ours."""
+    with seeded(rng or np.random.default_rng(0)):
+        backbone = make_foreign(config, image_shape)
+        width = embedding_width(backbone, str(config.backbone), image_shape)
+    with torch.device("meta"):
+        model = ClientModel(nn.Identity(), width, heads, classes, foreign_widths, foreign=True)
+    model = model.to_empty(device="cpu")
+    model.backbone = backbone
+    return model
 
 
 @contextlib.contextmanager
@@ -81,13 +143,19 @@ def embeddings(model: ClientModel, pixels: Pixels, samples: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, rng: np.random.Generator) -> None:
-    """Fill in first weights from a named generator: He-normal convolutions, uniform linear layers (PyTorch's)."""
-    for module in model.modules():
+def initialise(model: ClientModel, rng: np.random.Generator) -> None:
+    """Fill in first weights from a named generator: He-normal convolutions, uniform linear layers (PyTorch's).
+
+    A foreign backbone has drawn its own.
+    """
+    parts = (model.heads, model.maps) if model.foreign else (model,)
+    for module in itertools.chain.from_iterable(part.modules() for part in parts):
         if isinstance(module, nn.Conv2d):
             fan_out = module.out_channels * math.prod(module.kernel_size) // module.groups
             draw = rng.standard_normal(tuple(module.weight.shape), dtype=np.float32)
             module.weight.copy_(torch.from_numpy(draw * np.float32(math.sqrt(2.0 / fan_out))))
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
         elif isinstance(module, nn.Linear):
             bound = 1.0 / math.sqrt(module.in_features)
             for parameter in (module.weight, module.bias) if module.bias is not None else (module.weight,):

@@ -24,24 +24,28 @@ class Slot:
 
 
 class FlatState:
-    """The parameters, and beside them the floating-point buffers (BatchNorm statistics), of a module.
+    """The parameters that are trained, and beside them those that are frozen and the floating-point buffers (BatchNorm
+    statistics), of a module.
 
     Memory order (channels_last) is kept. Tied parameters share one slot, because a module names them once.
     Integer buffers cannot live among floats: they stay where they are and are listed in `integers`.
     """
 
     def __init__(self, module: nn.Module, *, trainable: bool = True) -> None:
-        parameters = list(module.named_parameters())
+        every = list(module.named_parameters())
+        parameters = [(name, parameter) for name, parameter in every if parameter.requires_grad]
+        frozen = [(name, parameter) for name, parameter in every if not parameter.requires_grad]
         buffers = [(name, buffer) for name, buffer in module.named_buffers() if buffer.is_floating_point()]
         self.integers = {name: b for name, b in module.named_buffers() if not b.is_floating_point()}
-        dtypes = {tensor.dtype for _, tensor in parameters + buffers}
+        dtypes = {tensor.dtype for _, tensor in every + buffers}
         if len(dtypes) != 1:
             raise ValueError(f"a model must be of one floating-point type, not {sorted(map(str, dtypes))}")
         parameter_slots, self.parameter_size = _slots(parameters, start=0)
-        buffer_slots, size = _slots(buffers, start=self.parameter_size)
-        self.layout = parameter_slots + buffer_slots
-        self.values = torch.zeros(size, dtype=dtypes.pop(), device=parameters[0][1].device)
-        for slot, (_, tensor) in zip(self.layout, parameters + buffers, strict=True):
+        frozen_slots, self._frozen_end = _slots(frozen, start=self.parameter_size)
+        buffer_slots, size = _slots(buffers, start=self._frozen_end)
+        self.layout = parameter_slots + frozen_slots + buffer_slots
+        self.values = torch.zeros(size, dtype=dtypes.pop(), device=every[0][1].device)
+        for slot, (_, tensor) in zip(self.layout, parameters + frozen + buffers, strict=True):
             home = _view(self.values, slot)
             home.copy_(tensor.detach())
             tensor.data = home
@@ -64,6 +68,12 @@ class FlatState:
         self.values.copy_(values)
         for name, tensor in self.integers.items():
             tensor.copy_(integers[name])
+
+    @torch.no_grad()
+    def take_mean(self, mean: Tensor) -> None:
+        """Become the mean of models that started as one. What is frozen is equal in all: rounding must not move it."""
+        self.parameters.copy_(mean[: self.parameter_size])
+        self.values[self._frozen_end :].copy_(mean[self._frozen_end :])
 
     def describe(self) -> list[dict[str, object]]:
         """The layout as plain values, for a checkpoint."""

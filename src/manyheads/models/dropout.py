@@ -1,0 +1,92 @@
+"""Dropout whose draws have names, and the fence around code that draws from torch's own generator.
+
+`nn.Dropout` draws from a global generator, whose state would have to be saved, and whose draws differ between CPU and
+GPU.
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+WORD = 2**32 - 1
+MULTIPLIER = 0x45D9F3B  # below 2^31: its product with a 32-bit word fits into int64, so no device has to overflow
+BLOCK = 2**20  # elements at a time: such a block stays in a processor's cache, which makes it five times as fast
+NEXT_PASS = 0x9E3779B97F4A7C15  # odd: successive passes get keys that are far apart
+
+
+class Dropout(nn.Dropout):
+    """As `nn.Dropout`, with a mask that is a pure function of (key, pass, element): the same bits on every device.
+
+    `begin_step` gives it a key; each pass in training mode since then has a mask of its own.
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__(p)
+        self.begin_step(0)
+
+    def begin_step(self, key: int) -> None:
+        self._key = key
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0.0:
+            return x
+        self._key = (self._key + NEXT_PASS) % 2**64
+        scale = 1.0 / (1.0 - self.p) if self.p < 1.0 else 0.0
+        return x * keep_mask(x.shape, self._key, self.p, x.device).to(x.dtype).mul_(scale)
+
+
+def keep_mask(shape: torch.Size, key: int, rate: float, device: torch.device) -> Tensor:
+    """Which elements stay: those whose number, scrambled with the key, is not among the lowest `rate` of all words.
+
+    Elements are numbered by what they are, not by where they lie. Those of images are numbered pixel by pixel, which
+    is also how they mostly lie in memory.
+    """
+    keep = torch.empty(shape.numel(), dtype=torch.bool, device=device)
+    for start in range(0, len(keep), BLOCK):
+        block = keep[start : start + BLOCK]
+        word = torch.arange(start, start + len(block), device=device)
+        for part in (key & WORD, key >> 32 & WORD, 0):
+            word ^= part
+            word ^= word >> 16
+            word *= MULTIPLIER
+            word &= WORD
+        word ^= word >> 16
+        torch.ge(word, round(rate * 2**32), out=block)
+    if len(shape) != 4:
+        return keep.view(shape)
+    samples, channels, height, width = shape
+    return keep.view(samples, height, width, channels).permute(0, 3, 1, 2)
+
+
+def dropouts(model: nn.Module) -> list[Dropout]:
+    """Those that drop anything and so want a key at each step, in a fixed order."""
+    return [module for module in model.modules() if isinstance(module, Dropout) and module.p > 0.0]
+
+
+def begin_step(layers: list[Dropout], rng: np.random.Generator) -> None:
+    """A key of its own for each layer."""
+    for layer, key in zip(layers, rng.integers(2**63, size=len(layers)), strict=True):
+        layer.begin_step(int(key))
+
+
+def named_dropout(model: nn.Module) -> None:
+    """Put a Dropout in the place of every plain `nn.Dropout`; one that is used in several places stays one."""
+    swapped: dict[nn.Module, Dropout] = {}
+    for name, module in list(model.named_modules(remove_duplicate=False)):
+        if name and type(module) is nn.Dropout:
+            model.set_submodule(name, swapped.setdefault(module, Dropout(module.p)))
+
+
+@contextlib.contextmanager
+def seeded(rng: np.random.Generator, device: torch.device | str = "cpu") -> Iterator[None]:
+    """For code of others, which draws from torch's generator: it follows ours, and is afterwards as it was."""
+    where, key = torch.device(device), int(rng.integers(2**63))
+    cuda = [torch.cuda.current_device() if where.index is None else where.index] if where.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda):
+        torch.default_generator.manual_seed(key)
+        for index in cuda:
+            torch.cuda.default_generators[index].manual_seed(key)
+        yield

@@ -1,0 +1,168 @@
+"""Backbones that are not ours: any of timm's (`timm:NAME`), and the user's own (`package.module:factory`).
+
+They are built on the CPU by their own constructors, which draw from torch's generator: always inside `seeded`.
+"""
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from manyheads.errors import ConfigurationError, ModelError
+from manyheads.experiment import ModelConfig
+from manyheads.models.dropout import named_dropout
+
+ImageShape = tuple[int, int, int]  # height, width, channels
+OFFERED = ("channels", "width", "image_shape")  # what a factory may ask for
+TAKEN = "_taken_by_manyheads"
+
+
+def is_foreign(backbone: str) -> bool:
+    return ":" in backbone
+
+
+def make_foreign(config: ModelConfig, image_shape: ImageShape) -> nn.Module:
+    """The module that `model.backbone` names."""
+    name = str(config.backbone)
+    library, _, rest = name.partition(":")
+    made = _timm(name, rest, image_shape) if library == "timm" else _own(name, config, image_shape)
+    # One type for all: the numbers of a model lie in one tensor.
+    backbone = made.to(device="cpu", dtype=torch.float32)
+    named_dropout(backbone)
+    return backbone
+
+
+def embedding_width(backbone: nn.Module, name: str, image_shape: ImageShape) -> int:
+    """What two blank images show; that pass also makes the parameters that wait for a first one."""
+    height, width, channels = image_shape
+    backbone.eval()
+    said = ask(backbone, torch.zeros(2, channels, height, width), name)
+    backbone.train()
+    for parameter, value in backbone.named_parameters():
+        if is_lazy(value):
+            raise ModelError(name, f'the parameter "{parameter}" has no size after a first pass; make it in __init__')
+    return said.shape[1]
+
+
+@torch.no_grad()
+def ask(backbone: nn.Module, images: Tensor, name: str) -> Tensor:
+    """The embeddings of images, where that is what the backbone yields."""
+    try:
+        said: Any = backbone(images)
+    except Exception as error:
+        raise ModelError(name, refused(images, error)) from None
+    fits = isinstance(said, Tensor) and said.dim() == 2 and len(said) == len(images) and said.numel() > 0
+    if fits and said.is_floating_point():
+        vectors: Tensor = said
+        return vectors
+    shown = shape_text(said.shape) if isinstance(said, Tensor) else f"a {type(said).__name__}"
+    if isinstance(said, Tensor) and not said.is_floating_point():
+        shown += f" of {str(said.dtype).removeprefix('torch.')}"
+    feature_map = isinstance(said, Tensor) and said.dim() == 4
+    fix = "; end with nn.AdaptiveAvgPool2d(1) and nn.Flatten()" if feature_map else ""
+    raise ModelError(name, f"yields {shown} for {len(images)} images; needed: one vector per image{fix}")
+
+
+def refused(images: Tensor, error: Exception) -> str:
+    """One line about a pass that broke."""
+    _, channels, height, width = images.shape
+    return f"cannot take images of {height} x {width} x {channels} (height x width x channels): {first_line(error)}"
+
+
+def first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
+
+
+def shape_text(shape: torch.Size) -> str:
+    return " x ".join(map(str, shape)) or "one number"
+
+
+def _timm(name: str, model: str, image_shape: ImageShape) -> nn.Module:
+    """Its pooled features: `num_classes=0`. Models that are made for one image size are told which."""
+    try:
+        timm: Any = importlib.import_module("timm")
+    except Exception as error:  # a broken torchvision shows here, in many ways
+        raise ConfigurationError(
+            f"model.backbone = \"{name}\": timm cannot be imported ({first_line(error)}); pip install 'manyheads[timm]'"
+        ) from None
+    if not timm.is_model(model):
+        close = difflib.get_close_matches(model, timm.list_models(), n=3)
+        hint = f"did you mean {' or '.join(close)}?" if close else "timm.list_models() names them all"
+        raise ConfigurationError(f'model.backbone = "{name}": timm has no such model; {hint}')
+    height, width, channels = image_shape
+
+    def create(**options: Any) -> Any:
+        return timm.create_model(model, pretrained=False, num_classes=0, in_chans=channels, **options)
+
+    try:
+        state = torch.get_rng_state()
+        try:
+            made = create(img_size=(height, width))
+        except TypeError as error:
+            if "img_size" not in str(error):
+                raise
+            torch.set_rng_state(state)  # first weights do not depend on the attempt
+            made = create()
+    except Exception as error:
+        raise ConfigurationError(f'model.backbone = "{name}": cannot be made: {first_line(error)}') from None
+    return _module(name, made)
+
+
+def _own(name: str, config: ModelConfig, image_shape: ImageShape) -> nn.Module:
+    """What the user's factory returns, called with those of OFFERED that it names."""
+    factory = _found(name)
+    offered = {"channels": image_shape[2], "width": config.width, "image_shape": image_shape}
+    try:
+        named = inspect.signature(factory).parameters
+    except (TypeError, ValueError):  # not written in Python
+        named = {}  # type: ignore[assignment]
+    for parameter in named.values():
+        required = parameter.default is parameter.empty and parameter.kind not in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        )
+        if required and (parameter.name not in OFFERED or parameter.kind is parameter.POSITIONAL_ONLY):
+            raise ConfigurationError(
+                f'model.backbone = "{name}": needs the argument "{parameter.name}"; offered are {", ".join(OFFERED)}'
+            )
+    try:
+        made = factory(**{key: value for key, value in offered.items() if key in named})
+    except Exception as error:
+        raise ConfigurationError(f'model.backbone = "{name}": raised {first_line(error)}') from None
+    return _module(name, made)
+
+
+def _found(name: str) -> Callable[..., Any]:
+    module, _, attribute = name.partition(":")
+    try:
+        found: Any = getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # whatever the user's file raises when it is read
+        raise ConfigurationError(f'model.backbone = "{name}": cannot be imported: {first_line(error)}') from None
+    if isinstance(found, nn.Module) or not callable(found):
+        raise ConfigurationError(
+            f'model.backbone = "{name}": is a {type(found).__name__}; needed: a function or class that returns a new '
+            "nn.Module at each call"
+        )
+    factory: Callable[..., Any] = found
+    return factory
+
+
+def _module(name: str, made: Any) -> nn.Module:
+    """A module that nobody has yet: two clients that share one would train one model."""
+    if not isinstance(made, nn.Module):
+        raise ConfigurationError(f'model.backbone = "{name}": returns a {type(made).__name__}; needed: an nn.Module')
+    for part in made.modules():
+        if getattr(part, TAKEN, None) == id(part):
+            raise ConfigurationError(
+                f'model.backbone = "{name}": returns a {type(part).__name__} that it returned before; make a new one '
+                "at each call"
+            )
+    for part in made.modules():
+        setattr(part, TAKEN, id(part))  # a copy of it is new: its id is another
+    return made

@@ -1,0 +1,76 @@
+"""Pretrained weights of a backbone, from a local safetensors file. Nothing is downloaded and no pickle is loaded."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from manyheads.errors import ConfigurationError
+from manyheads.models.foreign import shape_text
+
+CLASSIFIER = ("fc.", "classifier.", "head.", "heads.")  # what others put behind a backbone: here heads are fresh
+
+
+@torch.no_grad()
+def load_weights(backbone: nn.Module, path: str, name: str) -> None:
+    """Fill in every number of a backbone (`name` is what it is called) from a file, by name."""
+    own = {key: value for key, value in backbone.state_dict().items() if isinstance(value, Tensor)}
+    found = _fitting(_read(path), own)
+    problems = [
+        *(f'"{key}" is {_shown(found[key])}, {name} here needs {_shown(own[key])}' for key in _differing(found, own)),
+        *(f'has no "{key}" ({_shown(own[key])}), which {name} needs' for key in _missing(found, own)),
+        *(f'holds "{key}" ({_shown(found[key])}), which {name} does not have' for key in found if key not in own),
+    ]
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise ConfigurationError(f'model.weights = "{path}": {problems[0]}{more}')
+    for key, tensor in found.items():
+        own[key].copy_(tensor)
+        if own[key].is_floating_point() and not torch.isfinite(own[key]).all():
+            raise ConfigurationError(f'model.weights = "{path}": "{key}" holds a number that is not finite')
+
+
+def _read(path: str) -> dict[str, Tensor]:
+    suffix = Path(path).suffix.lower()
+    if suffix != ".safetensors":
+        there = Path(path).with_suffix(".safetensors").name
+        raise ConfigurationError(
+            f'model.weights = "{path}": not a safetensors file; convert a PyTorch file once by '
+            f'safetensors.torch.save_file(torch.load("{Path(path).name}", weights_only=True), "{there}")'
+        )
+    try:
+        return dict(safetensors.torch.load_file(path))
+    except OSError as error:
+        reason = error.strerror or "no such file"
+        raise ConfigurationError(f'model.weights = "{path}": cannot be read: {reason}') from None
+    except safetensors.SafetensorError as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigurationError(f'model.weights = "{path}": not a safetensors file: {reason}') from None
+
+
+def _fitting(found: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Under the backbone's names, without what belongs behind a backbone."""
+    if not found.keys() & own.keys():  # an exported model of ours holds its backbone under that name
+        found = {key.removeprefix("backbone."): tensor for key, tensor in found.items() if not key.startswith("maps.")}
+    return {key: tensor for key, tensor in found.items() if key in own or not key.startswith(CLASSIFIER)}
+
+
+def _differing(found: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> list[str]:
+    return [key for key, tensor in found.items() if key in own and tensor.shape != own[key].shape]
+
+
+def _missing(found: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> list[str]:
+    """What the file does not fill in; tied weights are one, and the counts of BatchNorm matter to nobody."""
+    filled = {own[key].data_ptr() for key in found if key in own}
+    return [
+        key
+        for key, tensor in own.items()
+        if key not in found and not key.endswith("num_batches_tracked") and tensor.data_ptr() not in filled
+    ]
+
+
+def _shown(tensor: Tensor) -> str:
+    return shape_text(tensor.shape)

@@ -1,0 +1,180 @@
+"""Dropout: what it drops is a pure function of a name, the same on every device."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from manyheads import Experiment
+from manyheads.client import Client
+from manyheads.ensemble import assemble
+from manyheads.models.dropout import BLOCK, NEXT_PASS, Dropout, begin_step, dropouts, keep_mask, named_dropout, seeded
+from manyheads.seeds import generator
+from tests.contracts import train_by_hand
+
+CPU = torch.device("cpu")
+
+
+def mask(elements: int, key: int, rate: float = 0.3) -> torch.Tensor:
+    return keep_mask(torch.Size((elements,)), key, rate, CPU)
+
+
+def keys(count: int) -> list[int]:
+    return [int(key) for key in np.random.default_rng(0).integers(2**63, size=count)]
+
+
+def test_in_evaluation_mode_it_does_nothing() -> None:
+    x = torch.randn(4, 3, 2, 2)
+    assert Dropout(0.5).eval()(x) is x
+    assert Dropout(0.0)(x) is x
+
+
+@pytest.mark.parametrize("rate", [0.2, 0.3, 0.4, 0.9])
+def test_it_drops_the_rate_and_scales_the_rest(rate: float) -> None:
+    x = torch.rand(32, 8, 16, 16, dtype=torch.float64) + 1.0
+    y = Dropout(rate)(x)
+    dropped = float((y == 0.0).double().mean())
+    assert abs(dropped - rate) < 4.0 * (rate * (1.0 - rate) / x.numel()) ** 0.5
+    torch.testing.assert_close(y[y != 0.0], x[y != 0.0] / (1.0 - rate))
+    assert not Dropout(1.0)(x).any()
+
+
+def test_the_gradient_goes_where_the_values_go() -> None:
+    layer, x = Dropout(0.5), torch.ones(6, 40, requires_grad=True)
+    y = layer(x)
+    y.sum().backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad, y.detach())
+
+
+def test_the_mask_follows_from_key_pass_and_element() -> None:
+    one, again, x = Dropout(0.5), Dropout(0.5), torch.ones(50, 50)
+    for layer in (one, again):
+        layer.begin_step(7)
+    first, second = one(x), one(x)
+    assert torch.equal(first, again(x))
+    assert not torch.equal(first, second)
+    one.begin_step(7)
+    assert torch.equal(one(x), first)
+    one.begin_step(8)
+    assert not torch.equal(one(x), first)
+
+
+def test_memory_order_does_not_matter() -> None:
+    """Devices may lay out the same feature map differently."""
+    plain, other, x = Dropout(0.5), Dropout(0.5), torch.randn(3, 5, 4, 6)
+    assert torch.equal(plain(x), other(x.to(memory_format=torch.channels_last)))
+
+
+def test_a_mask_is_the_same_in_blocks() -> None:
+    assert torch.equal(mask(BLOCK + 9, 3)[:BLOCK], mask(BLOCK, 3))
+    assert len(mask(0, 3)) == 0
+
+
+def test_masks_are_known() -> None:
+    """The first ones, bit by bit: every device and every version must give these."""
+    assert mask(16, 0, 0.5).int().tolist() == KNOWN[0]
+    assert mask(16, 2**62 + 12345, 0.5).int().tolist() == KNOWN[1]
+
+
+def by_hand(element: int, key: int) -> int:
+    word = element
+    for part in (key % 2**32, key // 2**32 % 2**32, 0):
+        word ^= part
+        word = (word ^ word >> 16) * 0x45D9F3B % 2**32
+    return word ^ word >> 16
+
+
+KNOWN = [[int(by_hand(element, key) >= 2**31) for element in range(16)] for key in (0, 2**62 + 12345)]
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_elements_keys_and_passes_are_independent(rate: float) -> None:
+    """Correlations of neighbours, of channels, of passes and of layers, in standard errors."""
+    elements, found = 2**16, []
+    for key in keys(20):
+        centred = mask(elements, key, rate).double() - (1.0 - rate)
+        found.append(centred)
+        found += [centred[lag:] * centred[:-lag] for lag in (1, 2, 3, 8, 16, 64, 128, 1024)]
+        others = ((key + NEXT_PASS) % 2**64, (key + 2 * NEXT_PASS) % 2**64, key + 2**40 + 1)
+        found += [centred * (mask(elements, other, rate).double() - (1.0 - rate)) for other in others]
+    errors = torch.stack([x.mean() / x.std() * len(x) ** 0.5 for x in found])
+    assert errors.abs().max() < 4.5
+    assert 0.85 < errors.std() < 1.15
+
+
+def test_each_layer_has_a_key_of_its_own() -> None:
+    model = nn.Sequential(Dropout(0.5), nn.Sequential(Dropout(0.5)))
+    layers = dropouts(model)
+    begin_step(layers, generator(0, "dropout", 1, 2))
+    x = torch.ones(50, 50)
+    assert not torch.equal(layers[0](x), layers[1](x))
+
+
+def test_plain_dropout_is_replaced_wherever_it_stands() -> None:
+    twice, alpha = nn.Dropout(0.4), nn.AlphaDropout(0.1)
+    model = nn.Sequential(twice, nn.ModuleDict({"a": nn.Dropout(0.1), "b": twice}), alpha)
+    named_dropout(model)
+    inner = model[1]
+    assert isinstance(inner, nn.ModuleDict)
+    assert [type(module) for module in (model[0], inner["a"], inner["b"])] == [Dropout] * 3
+    assert model[0] is inner["b"]
+    assert model[2] is alpha
+    assert [layer.p for layer in dropouts(model)] == [0.4, 0.1]
+
+
+def test_a_step_of_a_client_draws_nothing_global(tiny: Experiment) -> None:
+    small = {"batch_size": 4, "public_batch_size": 4, "steps": 2}
+    for backbone in ("fedmd0", "tests.models.lab:Functional"):
+        state = torch.get_rng_state()
+        train_by_hand(assemble(tiny.with_values(clients=2, model={"backbone": backbone}, training=small)))
+        assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_client_s_masks_follow_seed_client_step_and_pass(tiny: Experiment) -> None:
+    ensemble = assemble(tiny.with_values(clients=2, model={"backbone": "tests.models.lab:dropping"}))
+    seen: dict[tuple[int, int], list[torch.Tensor]] = {}
+
+    def losses(client: Client, batch: object, step: int) -> dict[str, torch.Tensor]:
+        layers = dropouts(client.model)
+        seen[client.index, step] = [layer(torch.ones(4, 400)) for _ in range(2) for layer in layers]
+        return {"nothing": torch.zeros((), requires_grad=True)}
+
+    for client in ensemble.clients:
+        for step in (0, 1):
+            client.step(losses, None, step, 0.1)  # type: ignore[arg-type]
+    drawn = [tuple(mask.flatten().tolist()) for masks in seen.values() for mask in masks]
+    assert len(drawn) == 2 * 2 * 4
+    assert len(set(drawn)) == len(drawn)
+    again = dict(seen)
+    ensemble.clients[1].step(losses, None, 1, 0.1)  # type: ignore[arg-type]
+    assert all(torch.equal(a, b) for a, b in zip(again[1, 1], seen[1, 1], strict=True))
+
+
+def test_seeded_repeats_and_restores() -> None:
+    before = torch.get_rng_state()
+    drawn = []
+    for step in (0, 0, 1):
+        with seeded(generator(0, "foreign draws", 0, step)):
+            drawn.append(torch.rand(5))
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_the_gpu_drops_the_same_elements() -> None:
+    shape = torch.Size((5, 300, 40, 31))
+    for key in keys(3):
+        assert torch.equal(keep_mask(shape, key, 0.3, CPU), keep_mask(shape, key, 0.3, torch.device("cuda")).cpu())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_seeded_on_the_gpu() -> None:
+    before = torch.cuda.get_rng_state()
+    drawn = []
+    for _ in range(2):
+        with seeded(generator(0, "foreign draws"), "cuda"):
+            drawn.append(torch.rand(5, device="cuda"))
+    assert torch.equal(drawn[0], drawn[1])
+    assert torch.equal(torch.cuda.get_rng_state(), before)
