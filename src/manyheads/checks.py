@@ -315,8 +315,13 @@ def _check(
             f'model.auxiliary_heads = 0: algorithm.name = "{experiment.algorithm.name}" teaches auxiliary heads; '
             "give at least 1"
         )
-    if not algorithm.reads_public:
-        return
+    if algorithm.reads_public:
+        _check_public(experiment, algorithm, parts, dataset)
+
+
+def _check_public(experiment: Experiment, algorithm: Algorithm, parts: Split, dataset: Dataset) -> None:
+    """What an algorithm that trains on the public set needs of it."""
+    training = experiment.training
     if len(parts.public) == 0:
         raise ConfigurationError("data.public_fraction = 0: the public set has no samples; raise it")
     if algorithm.reads_public_labels and dataset.public_set.labels is None:
@@ -330,7 +335,8 @@ def _check(
             "everybody's private samples; give a public_fraction"
         )
     if training.public_batch_size > len(parts.public):
+        more = ", or raise data.public_fraction" if experiment.data.public == "fraction" else ""
         raise ConfigurationError(
             f"training.public_batch_size = {training.public_batch_size}: larger than the {len(parts.public)} "
-            f"public samples; at most {len(parts.public)}, or raise data.public_fraction"
+            f"public samples; at most {len(parts.public)}{more}"
         )
