@@ -69,11 +69,12 @@ def test_a_shared_view_is_the_same_pixels_for_every_client() -> None:
     seen: list[dict[tuple[int, int], list[int]]] = []
     for client in (0, 1):
         window = samples(20, client, "crop-flip", views_of=EVERYONE).window(0, 4, 10)
-        assert window.views_SBV is not None
+        assert window.grid is not None
         keys = zip(window.samples_SB.flatten().tolist(), window.view_numbers_SB.flatten().tolist(), strict=True)
-        seen.append(dict(zip(keys, window.views_SBV.reshape(-1, 3).tolist(), strict=True)))
+        shown = torch.cat([window.grid.rows.flatten(2), window.grid.columns.flatten(2)], -1).flatten(0, 1)
+        seen.append(dict(zip(keys, shown.tolist(), strict=True)))
     assert seen[0] == seen[1]
-    own = [samples(20, client, "crop-flip").window(0, 2, 10).views_SBV for client in (0, 1)]
+    own = [samples(20, client, "crop-flip").window(0, 2, 10).grid for client in (0, 1)]
     assert own[0] is not None
     assert own[1] is not None
-    assert not torch.equal(own[0], own[1])
+    assert not torch.equal(own[0].rows, own[1].rows)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from manyheads.data.arrays import Images, Indices
-from manyheads.data.views import apply_views, draw_views, model_input
+from manyheads.data.views import Grid, draw_views, grid_of, model_input, show
 from manyheads.seeds import generator
 
 DEVICE_SHARE = 0.5  # of the free memory of a GPU that images may take; larger sets are read batch by batch
@@ -30,11 +30,11 @@ class Rows:
 
 @dataclass(frozen=True)
 class WindowRows:
-    """The rows of every step of a window: S x B samples, view numbers and, where views differ, S x B x V views."""
+    """The rows of every step of a window: S x B samples, view numbers and, where views differ, what they show."""
 
     samples_SB: Tensor
     view_numbers_SB: Tensor
-    views_SBV: Tensor | None
+    grid: Grid | None
 
 
 class Pixels:
@@ -57,6 +57,14 @@ class Pixels:
     def __getitem__(self, samples: Tensor) -> Tensor:
         """The images of some samples, on the device."""
         return self._stored[samples.to(self._stored.device)].to(self.device)
+
+    def shown(self, samples: Tensor, grid: Grid | None) -> Tensor:
+        """The images of some samples, each in its view."""
+        if grid is None:
+            return self[samples]
+        if self._stored.device == self.device:
+            return show(self._stored, samples, grid)
+        return show(self[samples], torch.arange(len(samples), device=self.device), grid)
 
 
 def stream(size: int, first: int, last: int) -> Iterator[tuple[int, slice]]:
@@ -120,24 +128,23 @@ class Samples:
         return WindowRows(
             self._tensor(self.indices[np.concatenate(chosen)].reshape(shape)),
             self._tensor(np.concatenate(numbers).reshape(shape)),
-            self._tensor(np.concatenate(views).reshape(*shape, -1)) if views else None,
+            self._grid(np.concatenate(views).reshape(*shape, -1)) if views else None,
         )
 
     def rows(self, window: WindowRows, step: int, dtype: torch.dtype) -> Rows:
         """The pixels of the window's step number `step`, counted from its start."""
         samples = window.samples_SB[step]
-        images = self.pixels[samples]
-        if window.views_SBV is not None:
-            images = apply_views(images, window.views_SBV[step])
+        images = self.pixels.shown(samples, None if window.grid is None else window.grid.at(step))
         return Rows(samples, window.view_numbers_SB[step], model_input(images, dtype))
 
     def named(self, positions: Indices, view: int, dtype: torch.dtype) -> Rows:
         """The pixels of chosen samples, by position in `indices`, in one view."""
         drawn, samples = self._draw(view), self._tensor(self.indices[positions])
-        images = self.pixels[samples]
-        if drawn is not None:
-            images = apply_views(images, self._tensor(drawn[positions]))
+        images = self.pixels.shown(samples, None if drawn is None else self._grid(drawn[positions]))
         return Rows(samples, torch.full_like(samples, view), model_input(images, dtype))
+
+    def _grid(self, drawn: NDArray[np.int16]) -> Grid:
+        return grid_of(self._tensor(drawn), *self.pixels.size)
 
     def _epoch(self, number: int) -> tuple[Indices, NDArray[np.int16] | None]:
         """The order of epoch `number`, and its view of every sample: each epoch shows the next view."""

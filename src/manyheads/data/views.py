@@ -4,6 +4,7 @@ All of it is integer arithmetic on whole batches, so the pixels are the same bit
 """
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -33,12 +34,60 @@ def draw_views(
     return np.concatenate([drawn, flip], axis=1).astype(np.int16)
 
 
+@dataclass(frozen=True)
+class Grid:
+    """Which stored pixels the pixels of a view show: made for a whole window at once, so a step only gathers.
+
+    Shapes begin with those of the samples: S x B for a window, B for a batch.
+    """
+
+    rows: Tensor  # ... x H x 1; for a part that is resized ... x 2 x H x 1 x 1: the two rows around a position
+    columns: Tensor  # ... x 1 x W; or ... x 1 x 1 x 2 x W
+    down: Tensor | None = None  # how much each of the two rows counts: ... x 2 x H x 1 x 1
+    across: Tensor | None = None  # ... x 1 x 1 x 2 x W x 1
+
+    def at(self, step: int) -> "Grid":
+        """Of one step of the window."""
+        if self.down is None or self.across is None:
+            return Grid(self.rows[step], self.columns[step])
+        return Grid(self.rows[step], self.columns[step], self.down[step], self.across[step])
+
+
+def grid_of(views: Tensor, height: int, width: int) -> Grid:
+    """From what was drawn (... x V) to the pixels that it shows."""
+    drawn = [part[..., None] for part in views.long().unbind(-1)]
+    flip = drawn[-1]
+    row = torch.arange(height, device=views.device)
+    column = torch.arange(width, device=views.device)
+    column = torch.where(flip == 1, width - 1 - column, column)
+    if len(drawn) == 3:
+        vertical, horizontal, _ = drawn
+        return Grid(_reflect(row + vertical, height)[..., None], _reflect(column + horizontal, width)[..., None, :])
+    top, left, box_height, box_width, _ = drawn
+    rows, down = _between(row, top, box_height, height)
+    columns, across = _between(column, left, box_width, width)
+    return Grid(
+        rows[..., None, None],
+        columns[..., None, None, :, :],
+        down[..., None, None],
+        across[..., None, None, :, :, None],
+    )
+
+
+def show(stored_NHWC: Tensor, samples_B: Tensor, grid: Grid) -> Tensor:
+    """Some stored images, each in its view; uint8, B x H x W x C."""
+    if grid.down is None or grid.across is None:
+        return stored_NHWC[samples_B[:, None, None], grid.rows, grid.columns]
+    near = stored_NHWC[samples_B[:, None, None, None, None], grid.rows, grid.columns]  # B x 2 x H x 2 x W x C
+    lines = (near.int() * grid.across).sum(3, dtype=torch.int32)
+    blended = (lines * grid.down).sum(1, dtype=torch.int32)
+    return blended.add_(2 ** (2 * FRACTION - 1)).bitwise_right_shift_(2 * FRACTION).to(torch.uint8)
+
+
 def apply_views(images_BHWC: Tensor, views_BV: Tensor) -> Tensor:
-    """Each image in its view; uint8 in, uint8 out."""
-    views_BV = views_BV.long()
-    if views_BV.shape[1] == 3:
-        return _shifted(images_BHWC, *views_BV.unbind(1))
-    return _resized(images_BHWC, *views_BV.unbind(1))
+    """Each image in its view."""
+    every = torch.arange(len(images_BHWC), device=images_BHWC.device)
+    return show(images_BHWC, every, grid_of(views_BV, *images_BHWC.shape[1:3]))
 
 
 def model_input(images_BHWC: Tensor, dtype: torch.dtype) -> Tensor:
@@ -61,48 +110,13 @@ def _draw_boxes(rng: np.random.Generator, samples: int, height: int, width: int)
     return np.stack([top, left, box_height, box_width], axis=1)
 
 
-def _shifted(images_BHWC: Tensor, vertical: Tensor, horizontal: Tensor, flip: Tensor) -> Tensor:
-    """Shift, reflecting at the border, and flip each image, in one gather."""
-    height, width = images_BHWC.shape[1:3]
-    rows_BH = _reflect(torch.arange(height, device=flip.device) + vertical[:, None], height)
-    columns_BW = _reflect(_columns(flip, width) + horizontal[:, None], width)
-    return _gather(images_BHWC, rows_BH, columns_BW)
-
-
-def _resized(images_BHWC: Tensor, top: Tensor, left: Tensor, height: Tensor, width: Tensor, flip: Tensor) -> Tensor:
-    """A part of each image at the size of the whole: bilinear, in fixed-point numbers."""
-    rows, columns = images_BHWC.shape[1:3]
-    y0_BH, y1_BH, y_BH = _between(torch.arange(rows, device=flip.device)[None], top, height, rows)
-    x0_BW, x1_BW, x_BW = _between(_columns(flip, columns), left, width, columns)
-    x_BHWC, y_BHWC = x_BW[:, None, :, None], y_BH[:, :, None, None]
-    upper, lower = (
-        _gather(images_BHWC, at, x0_BW).int() * (2**FRACTION - x_BHWC) + _gather(images_BHWC, at, x1_BW).int() * x_BHWC
-        for at in (y0_BH, y1_BH)
-    )
-    blended = upper * (2**FRACTION - y_BHWC) + lower * y_BHWC
-    rounded: Tensor = (blended + 2 ** (2 * FRACTION - 1)) >> (2 * FRACTION)
-    return rounded.to(torch.uint8)
-
-
-def _between(at: Tensor, start: Tensor, length: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """For each output pixel the two source pixels that it lies between, and how far it is from the first."""
-    start, length = start[:, None], length[:, None]
+def _between(at: Tensor, start: Tensor, length: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """For each output pixel the two source pixels that it lies between, and how much each counts (... x 2 x size)."""
     position = ((2 * at + 1) * length - size) * 2**FRACTION // (2 * size)  # pixel centres, relative to the part
     position = torch.minimum(position.clamp_min(0), (length - 1) * 2**FRACTION) + start * 2**FRACTION
-    first = position >> FRACTION
+    first, second_counts = position >> FRACTION, (position & (2**FRACTION - 1)).int()
     second = torch.minimum(first + 1, start + length - 1)
-    return first, second, (position & (2**FRACTION - 1)).int()
-
-
-def _columns(flip: Tensor, width: int) -> Tensor:
-    """B x W: which column each output column shows."""
-    column = torch.arange(width, device=flip.device)
-    return torch.where(flip[:, None] == 1, width - 1 - column, column)
-
-
-def _gather(images_BHWC: Tensor, rows_BH: Tensor, columns_BW: Tensor) -> Tensor:
-    sample = torch.arange(len(images_BHWC), device=images_BHWC.device)[:, None, None]
-    return images_BHWC[sample, rows_BH[:, :, None], columns_BW[:, None, :]]
+    return torch.stack([first, second], -2), torch.stack([2**FRACTION - second_counts, second_counts], -2)
 
 
 def _reflect(position: Tensor, size: int) -> Tensor:
