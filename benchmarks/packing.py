@@ -85,7 +85,10 @@ def main() -> None:
         images.mkdir()
         make_images(images, options.images)
         bare_loop(images, root / "bare")  # the files are in the page cache from here on
-        table = [compare(images, root, workers, options.rounds) for workers in options.workers]
+        table = []
+        for workers in options.workers:
+            table.append(compare(images, root, workers, options.rounds))
+            print(" ".join(table[-1]), flush=True)
     header = ["workers", "bare loop, s", "packing, s", "ratio", "target", ""]
     rounds = f"medians of {options.rounds} alternating rounds"
     about = f"{options.images} images, {rounds}. {processor()}, {os.cpu_count()} cores."

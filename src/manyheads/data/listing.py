@@ -38,6 +38,13 @@ class Listing:
         labels, fine, owners = (None if of is None else of[numbers] for of in (self.labels, self.fine, self.owners))
         return Listing(self.pictures.select(numbers), labels, fine, owners)
 
+    def renumbered(self, new_label: Labels) -> "Listing":
+        """With other numbers for the same classes; without labels where some sample's class has no new number (-1)."""
+        if self.labels is None:
+            return self
+        labels = new_label[self.labels]
+        return dataclasses.replace(self, labels=None if (labels[self.used] < 0).any() else labels)
+
     def count(self, classes: int) -> NDArray[np.int64]:
         """Samples of each class."""
         assert self.labels is not None
@@ -52,7 +59,7 @@ class Found:
     where: str  # how a person finds it, for messages: data.path = "..."
     train: Listing
     test: Listing | None = None
-    public: Listing | None = None
+    public: Listing | None = None  # its labels, where they are known, are those of `class_names`
     class_names: tuple[str, ...] = ()
     named: bool = True  # otherwise the names are only numbers, and say nothing about another source's
     client_names: tuple[str, ...] = ()
@@ -71,7 +78,8 @@ class Found:
             return dataclasses.replace(part, labels=labels).keep(part.used[labels[part.used] >= 0])
 
         test = None if self.test is None else subset(self.test)
-        return dataclasses.replace(self, train=subset(self.train), test=test, class_names=names)
+        public = None if self.public is None else self.public.renumbered(new_label)
+        return dataclasses.replace(self, train=subset(self.train), test=test, public=public, class_names=names)
 
     def _class(self, wanted: str | int) -> int:
         names = self.class_names

@@ -32,7 +32,7 @@ def load(config: DataConfig, *, labelled_public: bool = False) -> Dataset:
         listing: Listing | None = getattr(found, part)
         if listing is not None:
             frame = plan.public_frame if part == "public" else plan.frame
-            _refuse_copies(listing, frame, found.where)
+            _refuse_copies(listing, frame)
             images, with_palette = read_all(listing.pictures, frame)
             palette += with_palette
             sets[part] = ImageSet(
@@ -113,15 +113,17 @@ def _with_public(found: Found, public: Found, labelled: bool) -> tuple[Found, tu
     return dataclasses.replace(found, public=listing, notes=(*found.notes, *public.notes)), classes
 
 
-def _refuse_copies(listing: Listing, frame: Frame, where: str) -> None:
+def _refuse_copies(listing: Listing, frame: Frame) -> None:
     """Images that were packed so that they need not fit into memory are not resized in memory."""
     pictures = listing.pictures
-    if (
-        isinstance(pictures, Array)
-        and isinstance(pictures.images, np.memmap)
-        and pictures.images.shape[1:] != frame.shape
-    ):
-        shape = " x ".join(map(str, pictures.images.shape[1:]))
+    if not isinstance(pictures, Array) or not isinstance(pictures.images, np.memmap):
+        return
+    shape = pictures.images.shape[1:]
+    if shape != frame.shape:
+        square = frame.height == frame.width
+        size = f"--size {frame.height}" if square else f"--set data.size=[{frame.height},{frame.width}]"
+        colour = f" --set data.channels={frame.channels}" if shape[2] != frame.channels else ""
         raise DataError(
-            f"{where}: images are packed as {shape}, but {frame.text} is needed; pack them again: --size {frame.height}"
+            f"{pictures.where}: images are packed as {' x '.join(map(str, shape))}, but {frame.text} is needed; "
+            f"pack them again: {size}{colour}"
         )

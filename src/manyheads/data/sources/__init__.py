@@ -46,7 +46,7 @@ def find(config: SourceConfig, key: str = "data") -> Found:
                 f'{key}.{name}: {key}.source = "{config.source}" does not read it; it goes with {", ".join(readers)}'
             )
     found = source.find(config)
-    if config.classes is None or found.client_names:  # clients were asked one by one
+    if config.classes is None or found.class_names == tuple(config.classes):
         return found
     if found.train.labels is None:
         raise ConfigurationError(f"{key}.classes: {found.where} has no labels to choose by; leave it out")

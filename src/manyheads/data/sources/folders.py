@@ -70,7 +70,7 @@ def clients(config: SourceConfig) -> Found:
         where,
         _joined([one.train for one in found]),
         None if lacking else _joined([test for test in tests if test is not None]),
-        None if public is None else _client(config, public).train,
+        None if public is None else _public(_client(config, public), names),
         class_names=names,
         client_names=tuple(members),
         notes=tuple(dict.fromkeys(note for one in found for note in one.notes)),
@@ -80,6 +80,12 @@ def clients(config: SourceConfig) -> Found:
 def _client(config: SourceConfig, path: Path) -> Found:
     own = config.model_copy(update={"path": str(path)})
     return folder(own) if path.is_dir() else npz(own)
+
+
+def _public(found: Found, names: Sequence[str]) -> Listing:
+    """Its labels count, for measurements, where its classes are those of the clients."""
+    number = np.array([names.index(name) if name in names else -1 for name in found.class_names], dtype=np.int64)
+    return found.train.renumbered(number)
 
 
 def _common_classes(
