@@ -106,8 +106,9 @@ def main() -> None:
     ]
     header = ["views", "step in", "batch, ms", "step, ms", "share", "target", ""]
     where = torch.cuda.get_device_name() if device.type == "cuda" else f"{processor()}, one thread"
-    about = f"Medians of {options.rounds} alternating rounds. {where}, torch {torch.__version__}."
-    publish(f"batches {options.device}", f"{rows(header, table)}\n\n{about}", options)
+    command = f"`python benchmarks/batches.py --device {options.device}`"
+    about = f"{command}, medians of {options.rounds} alternating rounds; {where}, torch {torch.__version__}."
+    publish(f"batches {options.device}", f"{about}\n\n{rows(header, table)}", options)
 
 
 if __name__ == "__main__":

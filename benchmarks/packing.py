@@ -90,9 +90,10 @@ def main() -> None:
             table.append(compare(images, root, workers, options.rounds))
             print(" ".join(table[-1]), flush=True)
     header = ["workers", "bare loop, s", "packing, s", "ratio", "target", ""]
-    rounds = f"medians of {options.rounds} alternating rounds"
-    about = f"{options.images} images, {rounds}. {processor()}, {os.cpu_count()} cores."
-    publish("packing", f"{rows(header, table)}\n\n{about}", options)
+    workers = " ".join(map(str, options.workers))
+    command = f"`python benchmarks/packing.py --images {options.images} --workers {workers}`"
+    about = f"{command}, medians of {options.rounds} alternating rounds; {processor()}, {os.cpu_count()} cores."
+    publish(f"packing {os.cpu_count()} cores", f"{about}\n\n{rows(header, table)}", options)
 
 
 if __name__ == "__main__":

@@ -122,7 +122,12 @@ class Checked:
         own = self.kinds(self.dataset.train)[self.split.private[client]]
         return np.bincount(own, minlength=self.number_of_kinds) / len(own)
 
-    def duplicates(self) -> list[str]:
+    @cached_property
+    def notes(self) -> list[str]:
+        """What a person should know before training: about the files, and about images that are there twice."""
+        return [*self.dataset.notes, *self._duplicates()]
+
+    def _duplicates(self) -> list[str]:
         """Images that are in two parts which should have none in common, a line for each kind."""
         data, private = self.dataset, np.concatenate(self.split.private)
         test, owned = data.test.names[data.test.used], data.train.names[private]

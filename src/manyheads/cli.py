@@ -189,7 +189,7 @@ def split(
         owners = tables.primary_clients(parts.primary_labels, dataset.classes)
         screen.say("Labels by number of primary clients: " + ", ".join(f"{labels} with {n}" for n, labels in owners))
     screen.say("Samples: " + ", ".join(f"{name} {count}" for name, count in checked.sample_counts().items()))
-    for note in (*dataset.notes, *checked.duplicates()):
+    for note in checked.notes:
         screen.say(f"note: {note}")
     picture = plot or Path(f"{experiment.stem}-split.png")
     plots.save(plots.split_figure(counts, parts.primary_labels, dataset.class_names, names), picture)

@@ -89,7 +89,7 @@ class Watcher(ABC):
         for client, model in zip(ensemble.clients, ensemble.models, strict=True):
             self.line(f"{client.name}: {model}")
         if step == 0:
-            for note in (*ensemble.dataset.notes, *ensemble.duplicates()):
+            for note in ensemble.notes:
                 self.line(f"note: {note}")
         empty = [self._class_names[label] for label in ensemble.classes_without_samples()]
         if empty:

@@ -70,7 +70,7 @@ def start_event(e: Ensemble, *, engine: str) -> Event:
         "test_samples": len(e.dataset.test.used),
         "class_names": list(e.dataset.class_names),
         "client_names": [client.name for client in e.clients],
-        "notes": [*e.dataset.notes, *e.duplicates()],
+        "notes": e.notes,
         "parameters": [model.parameters for model in e.models],
         "flops": [model.flops for model in e.models],
     }

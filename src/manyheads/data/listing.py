@@ -95,11 +95,10 @@ class Found:
         labels, used, rng = self.train.labels, self.train.used, generator(0, "test part")
         assert labels is not None
         kind = labels if self.train.owners is None else labels + len(self.class_names) * self.train.owners
-        chosen = []
-        for one in np.unique(kind[used]):
-            members = rng.permutation(used[kind[used] == one])
-            chosen.append(members[: round(fraction * len(members))])
-        test = np.sort(np.concatenate(chosen))
+        together = used[np.argsort(kind[used], kind="stable")]
+        _, starts = np.unique(kind[together], return_index=True)
+        shuffled = [rng.permutation(members) for members in np.split(together, starts[1:])]
+        test = np.sort(np.concatenate([members[: round(fraction * len(members))] for members in shuffled]))
         if len(test) == 0:
             raise DataError(f"{self.where}: no sample is left for the test part; raise data.test_fraction")
         train = np.setdiff1d(used, test)
