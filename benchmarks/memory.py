@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from many import add_write, processor, publish, rows
 from manyheads import Experiment, train
@@ -85,7 +86,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         table = [measure(times * options.images, Path(name)) for times in TIMES]
     header = ["training images", "pixels", "RssAnon, largest", "RssFile, largest"]
-    publish("memory", f"{rows(header, table)}\n\n{processor()}.", options)
+    about = f"`python benchmarks/memory.py --images {options.images}`; {processor()}, torch {torch.__version__}."
+    publish("memory", f"{about}\n\n{rows(header, table)}", options)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 
 import tomli_w
 from pydantic import (
@@ -80,6 +80,8 @@ class PrimaryLabels(Section):
 class SourceConfig(Section):
     """Where images come from. Which of these keys a source reads stands beside it in data/sources."""
 
+    section: ClassVar[str] = "data.public"  # as messages call it
+
     source: str
     path: str | None = None
     name: str | None = None  # torchvision: the data set; huggingface: its configuration
@@ -107,6 +109,8 @@ def _size(given: object) -> object:
 
 
 class DataConfig(SourceConfig):
+    section: ClassVar[str] = "data"
+
     size: int | list[int] | None = None  # every image is resized to it; default: as they are, all of one size
     fit: Literal["stretch", "crop"] = "stretch"  # what resizing does to another aspect ratio
     channels: Literal[1, 3] | None = None  # grey or colour; default: as they are
@@ -264,7 +268,7 @@ class Experiment(Section):
         merged = self.model_dump()
         for key, value in values.items():
             if isinstance(value, Mapping) and isinstance(merged.get(key), dict):
-                changed_name = "name" in value and value["name"] != merged[key].get("name")
+                changed_name = key != "data" and "name" in value and value["name"] != merged[key].get("name")
                 merged[key] = dict(value) if changed_name else {**merged[key], **value}
             else:
                 merged[key] = value
@@ -388,7 +392,8 @@ def _override(values: dict[str, Any], override: str) -> None:
 
 
 def _names_an_entry(override: str) -> bool:
-    return override.partition("=")[0].strip().endswith((".name", ".assignment"))
+    path = override.partition("=")[0].strip()
+    return path.endswith(".assignment") or (path.endswith(".name") and not path.startswith("data."))
 
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:

@@ -88,7 +88,7 @@ class Found:
         if isinstance(wanted, int) and 0 <= wanted < len(names):
             return wanted
         hint = nearest(wanted, names) if isinstance(wanted, str) else f"numbers are 0 to {len(names) - 1}"
-        raise ConfigurationError(f"data.classes: {self.where} has no class {wanted}; {hint}")
+        raise ConfigurationError(f"classes: {self.where} has no class {wanted}; {hint}")
 
     def with_test(self, fraction: float) -> "Found":
         """A test part set aside: the same share of every class of every client, the same for every seed."""
@@ -101,6 +101,13 @@ class Found:
         test = np.sort(np.concatenate([members[: round(fraction * len(members))] for members in shuffled]))
         if len(test) == 0:
             raise DataError(f"{self.where}: no sample is left for the test part; raise data.test_fraction")
+        if self.train.owners is not None:
+            owners = self.train.owners
+            for client in np.setdiff1d(owners[used], owners[test]):
+                raise DataError(
+                    f"{self.where}: client {self.client_names[client]} has too few samples of each class for a test "
+                    "part; raise data.test_fraction or leave it out"
+                )
         train = np.setdiff1d(used, test)
         return dataclasses.replace(self, train=self.train.keep(train), test=self.train.keep(test))
 

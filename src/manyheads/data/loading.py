@@ -63,10 +63,11 @@ def plan_of(config: DataConfig, *, labelled_public: bool = False) -> Plan:
     elif set_aside is not None:
         raise ConfigurationError(f"data.test_fraction: {found.where} has a test part already; leave it out")
     found.check()
+    found = _with_small_fine_classes(found)
     frame = frame_of(config, found)
     classes = found.class_names
     if isinstance(config.public, SourceConfig):
-        found, classes = _with_public(found, find(config.public, "data.public"), labelled_public)
+        found, classes = _with_public(found, find(config.public), labelled_public)
     elif config.public == "own" and found.public is None:
         raise ConfigurationError(f'data.public = "own": {found.where} has no public part of its own')
     elif config.public in ("fraction", "all"):
@@ -74,9 +75,24 @@ def plan_of(config: DataConfig, *, labelled_public: bool = False) -> Plan:
     return Plan(found, frame, dataclasses.replace(frame, any_size=True, any_colour=True), classes, set_aside)
 
 
+def _with_small_fine_classes(found: Found) -> Found:
+    """Finer classes may be words or any numbers: here they count from 0."""
+    assert found.test is not None
+    if found.train.fine is None or found.test.fine is None:
+        return found
+    kinds = np.unique(np.concatenate([found.train.fine, found.test.fine]))
+    train, test = (
+        dataclasses.replace(part, fine=np.searchsorted(kinds, np.asarray(part.fine)).astype(np.int64))
+        for part in (found.train, found.test)
+    )
+    return dataclasses.replace(found, train=train, test=test)
+
+
 def frame_of(config: DataConfig, found: Found) -> Frame:
     """The shape of the first image, unless another is asked for."""
     height, width, channels = shape_of(found.train.pictures)
+    if channels not in (1, 2, 3, 4) and config.channels is not None:
+        raise DataError(f"{found.where}: images have {channels} channels, which are no grey or colour ones")
     if channels not in (1, 3) and config.channels is None and config.size is not None:
         raise DataError(
             f"{found.where}: images have {channels} channels, and only grey and colour ones can be resized; "

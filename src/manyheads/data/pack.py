@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -31,7 +32,7 @@ from manyheads.data.listing import Found, Listing
 from manyheads.data.loading import frame_of
 from manyheads.data.pictures import Frame, Pictures, Reading, chunks, palette_note, read_into
 from manyheads.data.sources import find
-from manyheads.data.sources.packed import CARD, FORMAT, KINDS, read_card
+from manyheads.data.sources.packed import CARD, FORMAT, KINDS, mapped, read_card
 from manyheads.errors import ConfigurationError, DataError
 from manyheads.experiment import DataConfig, SourceConfig
 from manyheads.files import write_whole
@@ -50,6 +51,8 @@ def pack(config: DataConfig, out: Path, *, workers: int, progress: Progress = la
         )
     found = find(config)
     frame = frame_of(config, found)
+    if frame.channels not in (1, 3):
+        raise DataError(f"{found.where}: images have {frame.channels} channels; give data.channels = 1 or 3")
     parts = {
         name: _without_left_out(part)
         for name in ("train", "test", "public")
@@ -60,7 +63,8 @@ def pack(config: DataConfig, out: Path, *, workers: int, progress: Progress = la
         raise DataError(f"{out}: is packed already; remove it or give another folder")
     with _Journal.opened(out, _fingerprint(found, frame, parts)) as journal:
         job = _Job(out, frame, {name: part.pictures for name, part in parts.items()})
-        job.make_room()
+        for part in job.make_room():
+            journal.forget(part)
         _work(job, journal, workers, progress)
         card = _finish(job, journal, found, parts)
     (out / JOURNAL).unlink()
@@ -73,8 +77,8 @@ def verify(path: Path, progress: Progress = lambda *_: None) -> list[str]:
     card = read_card(path)
     total, done = sum(part["images"][0] for part in card["parts"].values()), 0
     for name, part in card["parts"].items():
-        images, names = (np.load(path / f"{name}-{kind}.npy", mmap_mode="r") for kind in ("images", "names"))
-        kept = set(np.load(path / f"{name}-kept.npy").tolist()) if "kept" in part else None
+        images, names = (mapped(path, name, kind, part[kind]) for kind in ("images", "names"))
+        kept = set(mapped(path, name, "kept", part["kept"]).tolist()) if "kept" in part else None
         for chunk in chunks(len(images)):
             now = content_hashes(images[chunk.start : chunk.stop])
             wrong = chunk.start + np.flatnonzero(now != names[chunk.start : chunk.stop])
@@ -95,8 +99,9 @@ class _Job:
     def file(self, part: str, kind: str) -> Path:
         return self.out / f"{part}-{kind}.npy"
 
-    def make_room(self) -> None:
-        """Files of their full size, mostly holes until they are filled."""
+    def make_room(self) -> set[str]:
+        """Files of their full size, mostly holes until they are filled; returns the parts that are new."""
+        new = set()
         for part, pictures in self.pictures.items():
             for kind, shape, dtype in self._arrays(part, len(pictures)):
                 header = _header(shape, dtype)
@@ -106,6 +111,8 @@ class _Job:
                     with file.open("wb") as stream:
                         stream.write(header)
                         stream.truncate(size)
+                    new.add(part)
+        return new
 
     def _arrays(self, part: str, count: int) -> list[tuple[str, tuple[int, ...], str]]:
         return [("images", (count, *self.frame.shape), "|u1"), ("names", (count,), "<u8")]
@@ -125,7 +132,9 @@ class _Job:
 
     def state(self, part: str, chunk: range) -> str:
         """Changes when one of its images does."""
-        return hashlib.sha256(self.pictures[part].select(np.array(chunk)).state().encode()).hexdigest()
+        return hashlib.sha256(
+            self.pictures[part].select(np.array(chunk)).state().encode(errors="surrogateescape")
+        ).hexdigest()
 
     def sync(self) -> None:
         for part in self.pictures:
@@ -141,6 +150,15 @@ def _begin(job: _Job) -> None:
     global _job
     _job = job
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the first one decides
+    warnings.simplefilter("ignore")  # what Pillow says of odd files
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """A worker whose parent was killed would wait for work for ever."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
 
 
 def _fill(part: str, chunk: range) -> tuple[Reading, str]:
@@ -208,12 +226,15 @@ class _Journal:
             raise DataError(f"{out}: exists already and holds other files; give another folder")
         with path.open("a+b") as stream:
             try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)  # flock's would live on in workers
             except OSError:
                 raise DataError(f"{out}: another process is packing into it; wait for it or stop it") from None
             stream.seek(0)
             text = stream.read()
-            lines = [json.loads(line) for line in text[: text.rfind(b"\n") + 1].splitlines()]
+            try:
+                lines = [json.loads(line) for line in text[: text.rfind(b"\n") + 1].splitlines()]
+            except ValueError:
+                raise DataError(f"{out}: its {JOURNAL} is damaged; remove it or give another folder") from None
             stream.truncate(text.rfind(b"\n") + 1)  # half a line of a process that was killed
             if lines and lines[0]["packing"] != fingerprint:
                 raise DataError(f"{out}: holds half of another packing; remove it or give another folder")
@@ -231,6 +252,10 @@ class _Journal:
             del self._done[part, chunk.start]  # an image has changed since
             return False
         return line is not None
+
+    def forget(self, part: str) -> None:
+        """Its pixels are not there any more."""
+        self._done = {key: line for key, line in self._done.items() if key[0] != part}
 
     def add(self, job: _Job, part: str, chunk: range, reading: Reading, state: str) -> None:
         line = {"part": part, "start": chunk.start, "state": state, **dataclasses.asdict(reading)}
@@ -302,7 +327,7 @@ def _without_left_out(part: Listing) -> Listing:
 
 def _fingerprint(found: Found, frame: Frame, parts: dict[str, Listing]) -> str:
     """What is packed into what: half of another packing is not gone on with."""
-    digest = hashlib.sha256(f"{frame} {found.class_names} {found.client_names}".encode())
+    digest = hashlib.sha256(f"{frame} {found.class_names} {found.client_names}".encode(errors="surrogateescape"))
     for name, part in parts.items():
         digest.update(f"{name} {len(part.pictures)}".encode())
         for array in (part.labels, part.fine, part.owners):

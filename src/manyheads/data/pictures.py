@@ -3,9 +3,11 @@
 Reading is the same whether the result stays in memory or is packed: decode, turn upright, grey or colour, resize.
 """
 
+import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -218,7 +220,10 @@ class Frame:
         mode = "L" if self.channels == 1 else "RGB"
         if mode == "L" and image.mode not in GREY and not self.any_colour:
             raise DataError("is in colour, but the first image is grey; say which you want: data.channels = 1 or 3")
-        return image if image.mode == mode else image.convert(mode)
+        try:
+            return image if image.mode == mode else image.convert(mode)
+        except ValueError:
+            raise Unreadable(f"has mode {image.mode}, which cannot be turned into {mode}") from None
 
     def _resized(self, image: Image.Image) -> Image.Image:
         if not self.any_size:
@@ -255,6 +260,14 @@ def read_into(pictures: Pictures, frame: Frame, out: Images) -> Reading:
     return Reading(tuple(unreadable), tuple(palette))
 
 
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Pillow warns of what is odd about a file, such as its EXIF notes; its pixels are whole, or it would not."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
 def chunks(count: int) -> Iterable[range]:
     return (range(start, min(start + CHUNK, count)) for start in range(0, count, CHUNK))
 
@@ -263,6 +276,11 @@ def read_all(pictures: Pictures, frame: Frame) -> tuple[Images, list[str]]:
     """All of them in memory, with the names of those that had a palette; one that is unreadable is an error."""
     if isinstance(pictures, Array) and pictures.images.shape[1:] == frame.shape:
         return pictures.images, []
+    with quietly():
+        return _read_all(pictures, frame)
+
+
+def _read_all(pictures: Pictures, frame: Frame) -> tuple[Images, list[str]]:
     out = np.empty((len(pictures), *frame.shape), dtype=np.uint8)
     palette: list[str] = []
     pool = ThreadPoolExecutor(os.cpu_count())  # decoders let go of the interpreter's lock
@@ -298,7 +316,8 @@ def shape_of(pictures: Pictures) -> tuple[int, int, int]:
     why = "there are no images"
     for number in range(len(pictures)):
         try:
-            image = pictures.open(number, None)
+            with quietly():
+                image = pictures.open(number, None)
             return image.height, image.width, 1 if image.mode in GREY else 3
         except Unreadable as error:
             why = why if number else f"{pictures.name(0)}: {error}"
@@ -308,5 +327,6 @@ def shape_of(pictures: Pictures) -> tuple[int, int, int]:
 def _refuse_deep(image: Image.Image) -> None:
     """Which of 65,536 values are black and white is for its owner to say."""
     raw = [str(tile[3]) for tile in getattr(image, "tile", ()) if len(tile) > 3]
-    if image.mode.startswith(DEEP) or any(";16" in mode for mode in raw):
+    # BGR;16 is 16 bits a pixel: 5, 6 and 5.
+    if image.mode.startswith(DEEP) or any(";16" in mode and "BGR;16" not in mode for mode in raw):
         raise Unreadable(f"has 16 or more bits a channel (mode {image.mode}); needed: 8, so scale it to 0 ... 255")

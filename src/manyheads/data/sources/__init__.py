@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from manyheads.data.listing import Found
 from manyheads.data.sources.folders import clients, folder
-from manyheads.data.sources.libraries import huggingface, torchvision
+from manyheads.data.sources.huggingface import huggingface
 from manyheads.data.sources.packed import packed
 from manyheads.data.sources.plain import digits, npz
+from manyheads.data.sources.torchvision import torchvision
 from manyheads.errors import ConfigurationError
 from manyheads.experiment import SourceConfig, nearest
 
@@ -34,8 +35,9 @@ SOURCES: dict[str, Source] = {
 }
 
 
-def find(config: SourceConfig, key: str = "data") -> Found:
+def find(config: SourceConfig) -> Found:
     """What the source that `[data]` or `data.public` names has, with the classes that are wanted."""
+    key = config.section
     if config.source not in SOURCES:
         raise ConfigurationError(f'{key}.source = "{config.source}": unknown source; {nearest(config.source, SOURCES)}')
     source = SOURCES[config.source]
@@ -50,4 +52,7 @@ def find(config: SourceConfig, key: str = "data") -> Found:
         return found
     if found.train.labels is None:
         raise ConfigurationError(f"{key}.classes: {found.where} has no labels to choose by; leave it out")
-    return found.only(config.classes)
+    try:
+        return found.only(config.classes)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{key}.{error}") from None

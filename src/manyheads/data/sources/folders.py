@@ -10,10 +10,10 @@ import numpy as np
 from manyheads.data.arrays import Labels
 from manyheads.data.listing import Found, Listing
 from manyheads.data.pictures import Joined, files
-from manyheads.data.sources.paths import folder_of
+from manyheads.data.sources.paths import folder_of, where_of
 from manyheads.data.sources.plain import npz
-from manyheads.errors import DataError
-from manyheads.experiment import SourceConfig
+from manyheads.errors import ConfigurationError, DataError
+from manyheads.experiment import SourceConfig, nearest
 
 SUFFIXES = frozenset({
     ".avif", ".bmp", ".gif", ".jp2", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp",
@@ -25,26 +25,35 @@ def folder(config: SourceConfig) -> Found:
     """One sub-folder per class, and mostly a separate test part.
 
     FOLDER/CLASS/*.png with FOLDER/test/CLASS/*.png, or FOLDER/train/CLASS with FOLDER/test/CLASS; `val` may stand for
-    `test`. A folder that holds images and no sub-folders has no labels: a public set.
+    `test`, and FOLDER/public is a public part. A folder that holds images and no sub-folders has no labels.
     """
     path = folder_of(config)
-    where, notes = f'data.path = "{path}"', _Notes()
+    where, notes = where_of(config, path), _Notes()
     base = path / TRAIN if (path / TRAIN).is_dir() else path
     tests = [path / name for name in TESTS if (path / name).is_dir()]
     classes = [name for name in _folders(base) if base != path or name not in (*TESTS, PUBLIC)]
     if not classes:
+        if base != path and set(_folders(path)) - {TRAIN, PUBLIC, *TESTS}:
+            raise DataError(
+                f"{base}: holds no sub-folders, one per class, though it is called {TRAIN}; if it is a class itself, "
+                "put all classes below another folder of this name"
+            )
         images = list(_images(base, notes))
         if not images:
             raise DataError(f"{where}: holds neither images nor sub-folders of images, one per class")
         return Found(path.name, where, Listing(files(base, images), None), notes=notes.lines())
     train = _labelled(base, classes, notes)
+    notes.beside += [str(e) for e in sorted(base.iterdir()) if e.suffix.lower() in SUFFIXES and e.is_file()]
     test = None
     if tests:
         unknown = sorted(set(_folders(tests[0])) - set(classes))
         if unknown:
             raise DataError(f"{tests[0] / unknown[0]}: the training part has no class {unknown[0]}")
         test = _labelled(tests[0], [name for name in classes if (tests[0] / name).is_dir()], notes, classes)
-    return Found(path.name, where, train, test, class_names=tuple(classes), notes=notes.lines())
+    found = Found(path.name, where, train, test, class_names=tuple(classes))
+    if (path / PUBLIC).is_dir():
+        found = dataclasses.replace(found, public=_public(folder(_at(config, path / PUBLIC)), classes))
+    return dataclasses.replace(found, notes=notes.lines())
 
 
 def clients(config: SourceConfig) -> Found:
@@ -53,15 +62,21 @@ def clients(config: SourceConfig) -> Found:
     Clients are numbered in the order of their names.
     """
     path = folder_of(config)
-    where = f'data.path = "{path}"'
+    where = where_of(config, path)
     entries = [entry for entry in sorted(path.iterdir()) if not entry.name.startswith(".")]
-    members = {e.stem if e.is_file() else e.name: e for e in entries if e.is_dir() or e.suffix == ".npz"}
+    members: dict[str, Path] = {}
+    for entry in entries:
+        if entry.is_dir() or entry.suffix == ".npz":
+            name = entry.name if entry.is_dir() else entry.stem
+            if name in members:
+                raise DataError(f"{members[name]} and {entry}: two clients of one name; rename one")
+            members[name] = entry
     public = members.pop(PUBLIC, None)
     if not members:
         raise DataError(f"{where}: holds no clients; needed: one folder or .npz file for each")
     found = [_client(config, entry) for entry in members.values()]
     names = _common_classes(found, list(members), config.classes)
-    tests = [one.test for one in found]
+    named, tests = all(one.named for one in found), [one.test for one in found]
     lacking = [name for name, test in zip(members, tests, strict=True) if test is None]
     if lacking and len(lacking) < len(members):
         raise DataError(f"{where}: client {lacking[0]} has no test part while others have one; give all of them one")
@@ -70,21 +85,26 @@ def clients(config: SourceConfig) -> Found:
         where,
         _joined([one.train for one in found]),
         None if lacking else _joined([test for test in tests if test is not None]),
-        None if public is None else _public(_client(config, public), names),
+        None if public is None else _public(_client(config, public), names if named else ()),
         class_names=names,
+        named=named,
         client_names=tuple(members),
         notes=tuple(dict.fromkeys(note for one in found for note in one.notes)),
     )
 
 
 def _client(config: SourceConfig, path: Path) -> Found:
-    own = config.model_copy(update={"path": str(path)})
-    return folder(own) if path.is_dir() else npz(own)
+    return folder(_at(config, path)) if path.is_dir() else npz(_at(config, path))
+
+
+def _at(config: SourceConfig, path: Path) -> SourceConfig:
+    return config.model_copy(update={"path": str(path)})
 
 
 def _public(found: Found, names: Sequence[str]) -> Listing:
-    """Its labels count, for measurements, where its classes are those of the clients."""
-    number = np.array([names.index(name) if name in names else -1 for name in found.class_names], dtype=np.int64)
+    """Its labels count, for measurements, where its classes are those of the private data, by name."""
+    same = names if found.named else ()
+    number = np.array([same.index(name) if name in same else -1 for name in found.class_names], dtype=np.int64)
     return found.train.renumbered(number)
 
 
@@ -97,19 +117,29 @@ def _common_classes(
             raise DataError(f"client {names[number]}: {one.where} has no labels; needed: one sub-folder per class")
     everything = sorted({name for one in found for name in one.class_names})
     first = found[0].class_names
-    if wanted is not None and all(isinstance(name, str) for name in wanted):
-        for number, one in enumerate(found):
-            found[number] = _renumbered(one, [str(name) for name in wanted])
-        return tuple(str(name) for name in wanted)
+    if wanted is not None and isinstance(wanted[0], str):
+        chosen = [str(name) for name in wanted]
+        for name in chosen:
+            if name not in everything:
+                raise ConfigurationError(f"data.classes: no client has class {name}; {nearest(name, everything)}")
+        return _renumber_all(found, names, chosen)
     for name, one in zip(names, found, strict=True):
-        if one.class_names != first:
+        if set(one.class_names) != set(first):
             different = sorted(set(one.class_names) ^ set(first))
             has, lacks = (name, names[0]) if different[0] in one.class_names else (names[0], name)
             raise DataError(
                 f"client {has} has class {different[0]}, which client {lacks} lacks; if that is meant, name all: "
                 f"data.classes = {everything if len(everything) <= 8 else [*everything[:8], '...']}"
             )
-    return first
+    return _renumber_all(found, names, list(first))
+
+
+def _renumber_all(found: list[Found], names: Sequence[str], wanted: list[str]) -> tuple[str, ...]:
+    for number, one in enumerate(found):
+        if not set(one.class_names) & set(wanted):
+            raise DataError(f"client {names[number]} has none of data.classes = {wanted}; leave it out or name more")
+        found[number] = _renumbered(one, wanted)
+    return tuple(wanted)
 
 
 def _renumbered(found: Found, wanted: list[str]) -> Found:
@@ -177,9 +207,12 @@ class _Notes:
 
     def __init__(self) -> None:
         self.other: list[str] = []
+        self.beside: list[str] = []
 
     def lines(self) -> tuple[str, ...]:
-        if not self.other:
-            return ()
-        count = len(self.other)
-        return (f"{count} file{'s are' if count > 1 else ' is'} no image by name and left out: {self.other[0]}",)
+        texts = ((self.other, "no image by name"), (self.beside, "beside the folders of classes"))
+        return tuple(
+            f"{len(files)} file{'s are' if len(files) > 1 else ' is'} {what} and left out: {files[0]}"
+            for files, what in texts
+            if files
+        )

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from manyheads.data.listing import Found, Listing
 from manyheads.data.pictures import Array
-from manyheads.data.sources.paths import folder_of
+from manyheads.data.sources.paths import folder_of, where_of
 from manyheads.errors import DataError
 from manyheads.experiment import SourceConfig
 
 FORMAT = 1
 CARD = "pack.json"
-KINDS = ("images", "names", "labels", "fine", "owners", "kept")
+KINDS = {"images": "|u1", "names": "<u8", "labels": "<i8", "fine": "<i8", "owners": "<i8", "kept": "<i8"}
 
 
 def packed(config: SourceConfig) -> Found:
@@ -29,7 +29,7 @@ def packed(config: SourceConfig) -> Found:
     parts = {name: _part(path, name, part) for name, part in card["parts"].items()}
     return Found(
         card["name"],
-        f'data.path = "{path}"',
+        where_of(config, path),
         parts["train"],
         parts.get("test"),
         parts.get("public"),
@@ -45,18 +45,22 @@ def read_card(path: Path) -> dict[str, Any]:
         card: dict[str, Any] = json.loads((path / CARD).read_text())
         if card["format"] != FORMAT:
             raise DataError(f"{path / CARD}: has format {card['format']}; this version of manyheads reads {FORMAT}")
-        if not {"name", "classes", "named", "clients", "notes", "parts"} <= card.keys() or "train" not in card["parts"]:
+        lists = all(isinstance(card[key], list) for key in ("classes", "clients", "notes"))
+        shapes = [[part["images"], part["names"], *part.values()] for part in card["parts"].values()]
+        if not ({"name", "named"} <= card.keys() and lists and "train" in card["parts"]):
+            raise ValueError
+        if not all(isinstance(shape, list) for part in shapes for shape in part):
             raise ValueError
     except FileNotFoundError:
         unfinished = "; packing it was not finished: the same command goes on" if any(path.glob("*.npy")) else ""
         raise DataError(f'data.path = "{path}": not a packed folder (it has no {CARD}){unfinished}') from None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise DataError(f"{path / CARD}: not the description of a packed folder; pack it again") from None
     return card
 
 
 def _part(path: Path, part: str, described: dict[str, Any]) -> Listing:
-    arrays = {kind: _mapped(path / f"{part}-{kind}.npy", described[kind]) for kind in KINDS if kind in described}
+    arrays = {kind: mapped(path, part, kind, described[kind]) for kind in KINDS if kind in described}
     return Listing(
         Array(arrays["images"], f"{path / part}-images.npy"),
         arrays.get("labels"),
@@ -67,7 +71,9 @@ def _part(path: Path, part: str, described: dict[str, Any]) -> Listing:
     )
 
 
-def _mapped(file: Path, shape: list[int]) -> NDArray[Any]:
+def mapped(path: Path, part: str, kind: str, shape: list[int]) -> NDArray[Any]:
+    """One array of a packed folder, found to be what the card says."""
+    file = path / f"{part}-{kind}.npy"
     try:
         # "c": a private view, never written back; torch warns about arrays that it must not write to.
         array: NDArray[Any] = np.load(file, mmap_mode="c", allow_pickle=False)
@@ -75,4 +81,6 @@ def _mapped(file: Path, shape: list[int]) -> NDArray[Any]:
         raise DataError(f"{file}: cannot be mapped: {str(error).partition(chr(10))[0]}; pack it again") from None
     if list(array.shape) != shape:
         raise DataError(f"{file}: has shape {array.shape} instead of {tuple(shape)}; pack it again")
+    if array.dtype != KINDS[kind]:
+        raise DataError(f"{file}: holds {array.dtype} instead of {np.dtype(KINDS[kind])}; pack it again")
     return array

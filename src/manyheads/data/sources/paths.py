@@ -8,17 +8,24 @@ from manyheads.experiment import SourceConfig
 
 def path_of(config: SourceConfig) -> Path:
     if config.path is None:
-        raise ConfigurationError(f'data.path: missing; data.source = "{config.source}" reads files, give their path')
+        raise ConfigurationError(
+            f'{config.section}.path: missing; {config.section}.source = "{config.source}" reads files, give their path'
+        )
     return Path(config.path)
 
 
 def folder_of(config: SourceConfig) -> Path:
     path = path_of(config)
     if not path.is_dir():
-        raise cannot_read(path, "is not a folder" if path.exists() else "No such file or directory")
+        raise cannot_read(config, path, "is not a folder" if path.exists() else "No such file or directory")
     return path
 
 
-def cannot_read(path: Path, reason: str) -> DataError:
+def where_of(config: SourceConfig, path: Path | str) -> str:
+    """How a person finds it."""
+    return f'{config.section}.path = "{path}"'
+
+
+def cannot_read(config: SourceConfig, path: Path, reason: str) -> DataError:
     hint = "" if path.is_absolute() else f" (relative paths count from {Path.cwd()})"
-    return DataError(f'data.path = "{path}": cannot be read: {reason}{hint}')
+    return DataError(f"{where_of(config, path)}: cannot be read: {reason}{hint}")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from manyheads.data.arrays import Images, Labels
 from manyheads.data.listing import Found, Listing
 from manyheads.data.pictures import Array
-from manyheads.data.sources.paths import cannot_read, path_of
+from manyheads.data.sources.paths import cannot_read, path_of, where_of
 from manyheads.errors import ConfigurationError, DataError
 from manyheads.experiment import SourceConfig
 from manyheads.seeds import generator
@@ -27,7 +27,9 @@ def digits(config: SourceConfig) -> Found:
     from sklearn.datasets import load_digits
 
     if config.path is not None:
-        raise ConfigurationError(f'data.path = "{config.path}": the digits are built in; leave the path out')
+        raise ConfigurationError(
+            f'{config.section}.path = "{config.path}": the digits are built in; leave the path out'
+        )
     raw = load_digits()
     images = np.rint(raw.images * (255.0 / 16.0)).astype(np.uint8)[..., None]
     labels = raw.target.astype(np.int64)
@@ -46,8 +48,8 @@ def npz(config: SourceConfig) -> Found:
     labels are `coarse_train` and `coarse_test`, their names `coarse_names`. A public set needs `x_train` only.
     """
     path = path_of(config)
-    where, label = f'data.path = "{path}"', config.label or "y"
-    arrays = _read(path, label, config.fine_label)
+    where, label = where_of(config, path), config.label or "y"
+    arrays = _read(config, path, label)
     found = {
         part: _part(where, arrays, part, label, config.fine_label)
         for part in ("train", "test")
@@ -73,7 +75,8 @@ def npz(config: SourceConfig) -> Found:
     )
 
 
-def _read(path: Path, label: str, fine: str | None) -> dict[str, NDArray[Any]]:
+def _read(config: SourceConfig, path: Path, label: str) -> dict[str, NDArray[Any]]:
+    where, fine = where_of(config, path), config.fine_label
     wanted = ["class_names", *(f"{name}_names" for name in (label, "fine"))]
     wanted += [f"{name}_{part}" for part in ("train", "test") for name in ("x", label, fine) if name]
     try:
@@ -82,10 +85,10 @@ def _read(path: Path, label: str, fine: str | None) -> dict[str, NDArray[Any]]:
             arrays = {name: file[name] for name in dict.fromkeys(wanted) if name in file}
             present = list(file.files)
     except OSError as error:
-        raise cannot_read(path, error.strerror or "not an .npz file") from None
+        raise cannot_read(config, path, error.strerror or "not an .npz file") from None
     except (ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
         reason = str(error).partition("\n")[0]
-        raise DataError(f'data.path = "{path}": not a readable .npz file: {reason}') from None
+        raise DataError(f"{where}: not a readable .npz file: {reason}") from None
     tested = "x_test" in arrays or f"{label}_test" in arrays
     labelled = tested or label != "y"  # a public set needs no labels, unless some are asked for
     of_part = ["x", *([label] if labelled else []), *([fine] if fine else [])]
@@ -93,7 +96,7 @@ def _read(path: Path, label: str, fine: str | None) -> dict[str, NDArray[Any]]:
     missing = [name for name in needed if name not in arrays]
     if missing:
         raise DataError(
-            f'data.path = "{path}": array {missing[0]} is missing; needed: {", ".join(needed)}; '
+            f"{where}: array {missing[0]} is missing; needed: {', '.join(needed)}; "
             f"found: {', '.join(present) or 'none'}"
         )
     return arrays

@@ -1,0 +1,28 @@
+"""Libraries that only some users need: imported when asked for."""
+
+import importlib
+import warnings
+from typing import Any
+
+from manyheads.errors import ConfigurationError
+from manyheads.experiment import SourceConfig
+
+
+def library(name: str, config: SourceConfig) -> Any:
+    """A library that only some users need, or one line that says how to get it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what other libraries warn of when they are imported
+            return importlib.import_module(name)
+    except Exception as error:  # one that was built for another torch fails in its own ways
+        reason = (
+            "is not installed" if isinstance(error, ModuleNotFoundError) else f"cannot be imported: {first_line(error)}"
+        )
+        raise ConfigurationError(
+            f'{config.section}.source = "{config.source}": the library {name} {reason}; '
+            f'pip install "manyheads[{config.source}]"'
+        ) from None
+
+
+def first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__

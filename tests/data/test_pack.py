@@ -1,0 +1,571 @@
+"""Packing can be stopped at any moment, loses no image without a word, and changes no number of a training run."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner, Result
+
+from manyheads import ConfigurationError, Experiment, train
+from manyheads.cli import app
+from manyheads.data import pictures
+from manyheads.data.arrays import ImageSet
+from manyheads.data.loading import load
+from manyheads.data.pack import JOURNAL, pack, verify
+from manyheads.ensemble import assemble
+from tests.contracts import stored_images, train_by_hand, weights
+from tests.data.made import class_folders, data, everything, picture, refusal, same, says, told, used
+from tests.data.packing import CHUNK
+
+ROOT = Path(__file__).parents[2]
+IMAGES = 27  # of `pets`, in six chunks of the training part and two of the test part
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manyheads.data.pictures.CHUNK", CHUNK)
+
+
+@pytest.fixture
+def pets(tmp_path: Path) -> Path:
+    """Three classes, 21 training and 6 test images."""
+    class_folders(tmp_path / "pets" / "train", {"cat": 7, "dog": 7, "owl": 7})
+    class_folders(tmp_path / "pets" / "test", {"cat": 2, "dog": 2, "owl": 2}, seed=1)
+    return tmp_path / "pets"
+
+
+@pytest.fixture
+def whole(pets: Path, tmp_path: Path) -> dict[str, bytes]:
+    """The files of a packing that nobody stopped."""
+    pack_pets(pets, tmp_path / "whole")
+    return everything((tmp_path / "whole").iterdir())
+
+
+class Watched:
+    """The progress of a packing, which may be interrupted."""
+
+    def __init__(self, stop: int | None = None) -> None:
+        self.stop = stop
+        self.seen: list[tuple[int, int, int]] = []
+
+    def __call__(self, done: int, total: int, unreadable: int) -> None:
+        self.seen.append((done, total, unreadable))
+        if self.stop is not None and done >= self.stop:
+            raise KeyboardInterrupt
+
+
+def pack_pets(pets: Path, out: Path, *, size: int = 8, workers: int = 1, stop: int | None = None) -> Watched:
+    watched = Watched(stop)
+    pack(data(source="folder", path=pets, size=size), out, workers=workers, progress=watched)
+    return watched
+
+
+def stopped(pets: Path, out: Path, at: int, workers: int = 1) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        pack_pets(pets, out, stop=at, workers=workers)
+    assert not (out / "pack.json").exists()
+
+
+def journal(out: Path) -> list[dict[str, Any]]:
+    """The chunks that are done."""
+    return [json.loads(line) for line in (out / JOURNAL).read_text().splitlines()][1:]
+
+
+def files_of(line: dict[str, Any], pets: Path) -> list[Path]:
+    """The images of a chunk."""
+    every = sorted((pets / line["part"]).rglob("*.png"))
+    return every[line["start"] : line["start"] + CHUNK]
+
+
+def spoil(file: Path) -> None:
+    """Make it unreadable, but leave its size and its time: whoever reads it again would notice."""
+    found = file.stat()
+    file.write_bytes(b"x" * found.st_size)
+    os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
+def spoil_done(done: list[dict[str, Any]], pets: Path) -> None:
+    """All images of chunks that are done, but the first of all: it is asked for its shape."""
+    for line in done:
+        for file in files_of(line, pets):
+            if file != pets / "train" / "cat" / "0.png":
+                spoil(file)
+
+
+# Stopped and gone on with
+
+
+@pytest.mark.parametrize("at", [0, CHUNK, 13, IMAGES])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_goes_on_without_reading_anything_twice(
+    pets: Path, tmp_path: Path, whole: dict[str, bytes], at: int, workers: int
+) -> None:
+    out = tmp_path / "out"
+    stopped(pets, out, at, workers)
+    done = journal(out)
+    assert len(done) >= (at + CHUNK - 1) // CHUNK
+    spoil_done(done, pets)
+    watched = pack_pets(pets, out, workers=workers)
+    assert watched.seen[0] == (sum(len(files_of(line, pets)) for line in done), IMAGES, 0)
+    assert watched.seen[-1] == (IMAGES, IMAGES, 0)
+    assert everything(out.iterdir()) == whole
+
+
+def test_stopped_again_and_again(pets: Path, tmp_path: Path, whole: dict[str, bytes]) -> None:
+    for at in (CHUNK, 2 * CHUNK, 5 * CHUNK):
+        stopped(pets, tmp_path / "out", at)
+    pack_pets(pets, tmp_path / "out")
+    assert everything((tmp_path / "out").iterdir()) == whole
+
+
+@contextmanager
+def packing(pets: Path, out: Path, then: str, images: int) -> Iterator["subprocess.Popen[str]"]:
+    """A process of its own, with its workers, that has packed so many images; in the end none of them is left."""
+    command = [sys.executable, "-m", "tests.data.packing", str(pets), str(out), then, str(images)]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, cwd=ROOT, start_new_session=True, **pipes)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        assert int(process.stdout.readline()) >= images
+        yield process
+    finally:
+        kill_group(process)
+        process.stdout.close()
+        process.stderr.close()
+
+
+def kill_group(process: "subprocess.Popen[str]") -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(timeout=60)
+
+
+def any_left(process: "subprocess.Popen[str]") -> bool:
+    """Whether one of its workers still lives."""
+    try:
+        os.killpg(process.pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_machine_that_was_switched_off(pets: Path, tmp_path: Path, whole: dict[str, bytes]) -> None:
+    """All of its processes are killed at once."""
+    out = tmp_path / "out"
+    with packing(pets, out, "wait", 2 * CHUNK) as process:
+        kill_group(process)
+    done = journal(out)
+    assert len(done) >= 1
+    spoil_done(done, pets)
+    pack_pets(pets, out)
+    assert everything(out.iterdir()) == whole
+
+
+def test_a_process_that_was_killed(pets: Path, tmp_path: Path, whole: dict[str, bytes]) -> None:
+    """Its workers end with it and hold no lock, so that the same command goes on at once."""
+    out = tmp_path / "out"
+    with packing(pets, out, "die", 2 * CHUNK) as process:
+        assert process.wait(timeout=60) == -signal.SIGKILL
+        pack_pets(pets, out)
+        deadline = time.monotonic() + 30
+        while (left := any_left(process)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert not left
+    assert everything(out.iterdir()) == whole
+
+
+def test_a_file_that_changed_in_between_is_read_again(pets: Path, tmp_path: Path) -> None:
+    out, changed = tmp_path / "out", pets / "train" / "cat" / "1.png"
+    stopped(pets, out, 2 * CHUNK)
+    assert any(changed in files_of(line, pets) for line in journal(out))
+    picture(9, seed=3).save(changed)
+    os.utime(changed, ns=(1, 1))
+    pack_pets(pets, out)
+    pack_pets(pets, tmp_path / "afresh")
+    assert everything(out.iterdir()) == everything((tmp_path / "afresh").iterdir())
+    assert 9 in told(load(data(source="packed", path=out)).train.images)
+
+
+def test_half_a_line_of_the_journal_is_nothing(pets: Path, tmp_path: Path, whole: dict[str, bytes]) -> None:
+    out = tmp_path / "out"
+    stopped(pets, out, 3 * CHUNK)
+    lines = (out / JOURNAL).read_bytes().splitlines(keepends=True)
+    (out / JOURNAL).write_bytes(b"".join(lines[:-1]) + lines[-1][: len(lines[-1]) // 2])
+    stopped(pets, out, 5 * CHUNK)  # what comes next stands on a line of its own
+    watched = pack_pets(pets, out)
+    assert watched.seen[0][0] >= 5 * CHUNK
+    assert everything(out.iterdir()) == whole
+
+
+def test_half_of_the_first_line_is_nothing_too(pets: Path, tmp_path: Path, whole: dict[str, bytes]) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / JOURNAL).write_bytes(b'{"packi')
+    pack_pets(pets, out)
+    assert everything(out.iterdir()) == whole
+
+
+def test_a_damaged_journal(pets: Path, tmp_path: Path) -> None:
+    """One line, not a JSONDecodeError."""
+    out = tmp_path / "out"
+    stopped(pets, out, CHUNK)
+    (out / JOURNAL).write_bytes(b"\0\0\0\0\n" + (out / JOURNAL).read_bytes())
+    says(refusal(lambda: pack_pets(pets, out)), out, "remove it or give another folder")
+
+
+@pytest.mark.parametrize("kind", ["images", "names"])
+def test_an_array_that_went_missing_in_between(pets: Path, tmp_path: Path, whole: dict[str, bytes], kind: str) -> None:
+    """Chunks whose pixels are gone are not done, whatever the journal says."""
+    out = tmp_path / "out"
+    stopped(pets, out, 3 * CHUNK)
+    (out / f"train-{kind}.npy").unlink()
+    pack_pets(pets, out)
+    assert everything(out.iterdir()) == whole
+
+
+def test_half_of_another_packing_is_not_gone_on_with(pets: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    stopped(pets, out, CHUNK)
+    before = everything(out.iterdir())
+    says(refusal(lambda: pack_pets(pets, out, size=9)), out, "holds half of another packing; remove it or give another")
+    picture(2, seed=50).save(pets / "train" / "owl" / "more.png")
+    says(refusal(lambda: pack_pets(pets, out)), out, "holds half of another packing")
+    assert everything(out.iterdir()) == before, "nothing is touched"
+
+
+def test_nothing_is_packed_over(pets: Path, tmp_path: Path, whole: dict[str, bytes]) -> None:
+    out = tmp_path / "whole"
+    says(refusal(lambda: pack_pets(pets, out)), out, "is packed already; remove it or give another folder")
+    assert everything(out.iterdir()) == whole
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "thesis.txt").write_text("precious")
+    says(refusal(lambda: pack_pets(pets, tmp_path / "thesis")), tmp_path / "thesis", "holds other files; give another")
+    assert everything((tmp_path / "thesis").iterdir()) == {"thesis.txt": b"precious"}
+
+
+def test_two_at_once(pets: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with packing(pets, out, "wait", CHUNK):
+        says(refusal(lambda: pack_pets(pets, out)), out, "another process is packing into it; wait for it or stop it")
+
+
+def test_a_worker_that_dies(
+    pets: Path, tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that asks for more memory than there is."""
+    original, here = pictures.Files.open, os.getpid()
+
+    def dies(self: pictures.Files, number: int, size: tuple[int, int] | None) -> Any:
+        if os.getpid() != here and self.name(number).endswith("dog/6.png"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(self, number, size)
+
+    monkeypatch.setattr(pictures.Files, "open", dies)
+    line = refusal(lambda: pack_pets(pets, tmp_path / "out"))
+    says(line, tmp_path / "out", "a worker was killed", "the same command goes on", "fewer --workers")
+    monkeypatch.setattr(pictures.Files, "open", original)
+    watched = pack_pets(pets, tmp_path / "out")
+    assert watched.seen[0][0] >= CHUNK, "what was done before is kept"
+    assert everything((tmp_path / "out").iterdir()) == whole
+
+
+def test_the_number_of_workers_changes_nothing(pets: Path, tmp_path: Path, whole: dict[str, bytes]) -> None:
+    (pets / "train" / "cat" / "0.png").rename(pets / "train" / "cat" / "0.x.png")
+    for workers in (1, 3):
+        pack_pets(pets, tmp_path / str(workers), workers=workers)
+    assert everything((tmp_path / "1").iterdir()) == everything((tmp_path / "3").iterdir()) == whole
+
+
+def test_a_file_name_that_is_no_text(pets: Path, tmp_path: Path) -> None:
+    """Names of old archives may hold any bytes."""
+    file = os.fsencode(pets / "train" / "cat") + b"/\xff\xfe.png"
+    try:
+        os.rename(os.fsencode(pets / "train" / "cat" / "0.png"), file)
+    except OSError:
+        pytest.skip("this file system knows no such names")
+    stopped(pets, tmp_path / "out", CHUNK)
+    pack_pets(pets, tmp_path / "out")
+    same(load(data(source="packed", path=tmp_path / "out")), load(data(source="folder", path=pets, size=8)))
+
+
+# Images that cannot be read
+
+
+@pytest.fixture
+def spoilt(pets: Path) -> list[Path]:
+    """Three files that cannot be read, in two parts."""
+    found = [pets / "train" / "cat" / "0.png", pets / "train" / "owl" / "6.png", pets / "test" / "dog" / "1.png"]
+    for file in found:
+        spoil(file)
+    return found
+
+
+def test_unreadable_images_are_counted_listed_and_left_out(pets: Path, tmp_path: Path, spoilt: list[Path]) -> None:
+    watched = pack_pets(pets, tmp_path / "out", workers=2)
+    assert watched.seen[-1] == (IMAGES, IMAGES, 3)
+    card = json.loads((tmp_path / "out" / "pack.json").read_text())
+    assert [(lost["part"], lost["image"]) for lost in card["unreadable"]] == [
+        (file.relative_to(pets).parts[0], str(file)) for file in spoilt
+    ]
+    assert all("cannot be decoded" in lost["why"] for lost in card["unreadable"])
+    for file in spoilt:
+        file.unlink()
+    packed, without = load(data(source="packed", path=tmp_path / "out")), load(data(source="folder", path=pets, size=8))
+    same(packed, without)
+    assert (len(packed.train.used), len(packed.test.used)) == (19, 5)
+
+
+def test_unreadable_images_are_remembered_over_a_stop(pets: Path, tmp_path: Path, spoilt: list[Path]) -> None:
+    pack_pets(pets, tmp_path / "whole")
+    stopped(pets, tmp_path / "out", 4 * CHUNK)
+    pack_pets(pets, tmp_path / "out")
+    assert everything((tmp_path / "out").iterdir()) == everything((tmp_path / "whole").iterdir())
+
+
+def test_unreadable_images_are_nobody_s(pets: Path, tmp_path: Path, spoilt: list[Path]) -> None:
+    pack_pets(pets, tmp_path / "out")
+    checked = assemble(small_experiment(source="packed", path=str(tmp_path / "out")))
+    train_images = checked.dataset.train.images
+    owned = np.concatenate([checked.split.public, checked.split.validation, *checked.split.private])
+    assert len(owned) == 19
+    assert all(train_images[number].any() for number in owned), "the place of an unreadable image is empty"
+    assert len(checked.parts[-1].samples) == 5
+    assert all(checked.dataset.test.images[number].any() for number in checked.parts[-1].samples.tolist())
+
+
+def test_nothing_but_unreadable_images(pets: Path, tmp_path: Path) -> None:
+    for file in (pets / "test").rglob("*.png"):
+        spoil(file)
+    line = refusal(lambda: pack_pets(pets, tmp_path / "out"))
+    says(line, pets / "test" / "cat" / "0.png", "cannot be decoded", "no image of the test part can be read")
+    for file in (pets / "train").rglob("*.png"):
+        spoil(file)
+    line = refusal(lambda: pack_pets(pets, tmp_path / "other"))
+    says(line, "no image can be read", pets / "train" / "cat" / "0.png", "cannot be decoded")
+
+
+def test_images_of_different_sizes_are_a_mistake_not_a_loss(pets: Path, tmp_path: Path) -> None:
+    picture(1, size=(9, 8)).save(pets / "train" / "dog" / "small.png")
+    config = data(source="folder", path=pets)
+    line = refusal(lambda: pack(config, tmp_path / "out", workers=2))
+    says(line, pets / "train" / "dog" / "small.png", "give a common data.size")
+
+
+def test_a_public_set_from_elsewhere_is_packed_by_itself(pets: Path, tmp_path: Path) -> None:
+    config = data(source="folder", path=pets, public={"source": "digits"})
+    with pytest.raises(ConfigurationError, match=r"^data\.public: .* packed by itself"):
+        pack(config, tmp_path / "out", workers=1)
+
+
+# Afterwards
+
+
+def test_verify_finds_one_changed_byte(pets: Path, tmp_path: Path, spoilt: list[Path]) -> None:
+    """And nothing where nothing was changed, also where some could not be read."""
+    out, watched = tmp_path / "out", Watched()
+    pack_pets(pets, out)
+    assert verify(out, watched) == []
+    assert watched.seen[-1] == (IMAGES, IMAGES, 0)
+    for part, number in (("train", 17), ("test", 0)):
+        file, place = out / f"{part}-images.npy", (number + 1) * 8 * 8 * 3
+        content = bytearray(file.read_bytes())
+        start = len(content) - len(np.load(file).tobytes())
+        content[start + place - 1] ^= 1  # its last byte
+        file.write_bytes(content)
+    assert verify(out) == ["train[17]", "test[0]"]
+
+
+def test_verify_says_what_cannot_be_read(pets: Path, tmp_path: Path) -> None:
+    """One line, as loading it ends in."""
+    out = tmp_path / "out"
+    pack_pets(pets, out)
+    for name in ("train-images.npy", "test-names.npy"):
+        content = (out / name).read_bytes()
+        (out / name).write_bytes(content[:-5])
+        says(refusal(lambda: verify(out)), out / name, "pack it again")
+        (out / name).write_bytes(content)
+
+
+def is_mapped(part: ImageSet) -> bool:
+    return isinstance(part.images, np.memmap) and Path(str(part.images.filename)).name.endswith("-images.npy")
+
+
+def test_images_stay_on_the_disk(pets: Path, tmp_path: Path) -> None:
+    """Whether classes are chosen or not, and up to the tensor that training reads from."""
+    out = tmp_path / "out"
+    pack_pets(pets, out)
+    for keys in ({}, {"classes": ["owl", "cat"]}):
+        checked = assemble(small_experiment(source="packed", path=str(out), **keys))
+        assert is_mapped(checked.dataset.train)
+        assert is_mapped(checked.dataset.test)
+        address = checked.dataset.train.images.ctypes.data
+        assert {stored_images(client.private).data_ptr() for client in checked.clients} == {address}
+        assert checked.parts[-1].pixels._stored.data_ptr() == checked.dataset.test.images.ctypes.data
+        images, labels = used(checked.dataset.train)
+        assert told(images) == [("cat", "dog", "owl").index(checked.dataset.class_names[label]) for label in labels]
+
+
+def test_a_test_part_that_is_set_aside_is_no_copy(pets: Path, tmp_path: Path) -> None:
+    pack(data(source="folder", path=pets / "train", size=8), tmp_path / "out", workers=1)
+    dataset = load(data(source="packed", path=tmp_path / "out", classes=["owl", "cat"]))
+    assert is_mapped(dataset.train)
+    assert dataset.train.images is dataset.test.images
+    assert set(dataset.train.used.tolist()).isdisjoint(dataset.test.used.tolist())
+    same(dataset, load(data(source="folder", path=pets / "train", size=8, classes=["owl", "cat"])))
+
+
+def small_experiment(**keys: Any) -> Experiment:
+    return Experiment(
+        clients=2,
+        data={"public_fraction": 0.3, "validation_fraction": 0.2, "skew": 0.0, "augment": "resized-crop-flip", **keys},
+        model={"backbone": "cnn", "width": 4, "auxiliary_heads": 2},
+        algorithm={"name": "mhd", "pool_size": 2, "pool_every": 3},
+        training={"steps": 8, "batch_size": 4, "public_batch_size": 4, "warmup_steps": 1, "log_every": 4},
+        evaluate={"every": 8},
+    )
+
+
+def test_training_is_the_same_to_the_last_bit(pets: Path, tmp_path: Path) -> None:
+    """Packed, from files, and from arrays in memory."""
+    out, direct = tmp_path / "out", load(data(source="folder", path=pets, size=8))
+    pack_pets(pets, out)
+    arrays = {"x_train": direct.train.images, "y_train": direct.train.labels}
+    arrays |= {"x_test": direct.test.images, "y_test": direct.test.labels, "class_names": np.array(direct.class_names)}
+    np.savez(tmp_path / "arrays.npz", **arrays)  # type: ignore[arg-type]
+    sources: list[dict[str, Any]] = [
+        {"source": "packed", "path": str(out)},
+        {"source": "npz", "path": str(tmp_path / "arrays.npz")},
+        {"source": "folder", "path": str(pets), "size": 8},
+    ]
+    ensembles = [assemble(small_experiment(**keys)) for keys in sources]
+    losses = [train_by_hand(ensemble) for ensemble in ensembles]
+    assert len(losses[0]) == 8
+    assert torch.equal(losses[0], losses[1])
+    assert torch.equal(losses[0], losses[2])
+    assert weights(ensembles[0]) == weights(ensembles[1]) == weights(ensembles[2])
+
+
+# The command
+
+
+def call(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, ["pack", *map(str, arguments), "--quiet"])
+
+
+def mistake(*arguments: str | Path) -> str:
+    result = call(*arguments)
+    assert result.exit_code == 2, result.output
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, result.output
+    return lines[0]
+
+
+def test_the_command_packs_a_folder(pets: Path, tmp_path: Path, whole: dict[str, bytes]) -> None:
+    result = call(pets, tmp_path / "out", "--size", "8", "--workers", "1")
+    assert result.exit_code == 0, result.output
+    assert everything((tmp_path / "out").iterdir()) == whole
+    line = f"{tmp_path / 'out'}: train 21, test 6 images of 8 x 8 x 3, 5.2 KB; "
+    assert result.output.strip() == f'{line}use it as: source = "packed", path = "{tmp_path / "out"}"'
+
+
+def test_the_command_says_what_was_left_out(pets: Path, tmp_path: Path, spoilt: list[Path]) -> None:
+    (pets / "train" / "cat" / "notes.txt").write_text("cats")
+    result = call(pets, tmp_path / "out", "--size", "8")
+    assert result.exit_code == 0, result.output
+    notes = [line for line in result.output.splitlines() if line.startswith("note: ")]
+    says(notes[0], "1 file is no image by name and left out", "notes.txt")
+    says(notes[1], "3 image(s) could not be read and are left out", tmp_path / "out" / "pack.json", spoilt[0])
+    says(result.output, "train 19, test 5 images")
+
+
+def test_the_command_packs_experiments_and_arrays(pets: Path, tmp_path: Path, whole: dict[str, bytes]) -> None:
+    toml, npz = tmp_path / "pets.toml", tmp_path / "pets.npz"
+    toml.write_text(str(small_experiment(source="folder", path=str(pets))))
+    assert call(toml, tmp_path / "a", "--size", "8").exit_code == 0
+    assert everything((tmp_path / "a").iterdir()) == whole
+    chosen = ("--set", "data.size=[6, 7]", "--set", "data.classes=['owl', 'cat']", "--set", "data.channels=1")
+    assert call(toml, tmp_path / "b", *chosen).exit_code == 0
+    dataset = load(data(source="packed", path=tmp_path / "b"))
+    assert (dataset.class_names, dataset.image_shape, len(dataset.train.images)) == (("owl", "cat"), (6, 7, 1), 14)
+    direct = load(data(source="folder", path=pets))
+    np.savez(npz, x_train=direct.train.images, y_train=direct.train.known_labels)
+    assert call(npz, tmp_path / "c").exit_code == 0
+    same(load(data(source="packed", path=tmp_path / "c")), load(data(source="npz", path=npz)))
+
+
+def test_mistakes_of_the_command(pets: Path, tmp_path: Path) -> None:
+    says(mistake(pets), "error: OUT: missing; manyheads pack WHAT OUT")
+    says(mistake(tmp_path / "none", tmp_path / "out"), tmp_path / "none", "No such file")
+    says(mistake(tmp_path / "none.toml", tmp_path / "out"), "none.toml: cannot be read")
+    says(mistake(tmp_path / "none.npz", tmp_path / "out"), "none.npz", "No such file")
+    says(mistake(pets, tmp_path / "out", "--source", "foldr"), 'data.source = "foldr": unknown source')
+    says(mistake(pets, tmp_path / "out", "--set", "data.szie=8"), "data.szie: unknown key")
+    (tmp_path / "file").write_text("")
+    says(mistake(pets, tmp_path / "file" / "out"), tmp_path / "file", "Not a directory")
+    says(mistake(pets, "--verify"), pets, "not a packed folder")
+
+
+def test_an_out_that_is_a_file(pets: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    says(mistake(pets, tmp_path / "file"), tmp_path / "file", "File exists")
+
+
+def test_the_command_verifies(pets: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    pack_pets(pets, out)
+    result = call(out, "--verify")
+    assert (result.exit_code, result.output.strip()) == (0, f"{out}: every image is what it was when it was packed.")
+    content = bytearray((out / "train-images.npy").read_bytes())
+    content[-1] ^= 1
+    (out / "train-images.npy").write_bytes(content)
+    says(mistake(out, "--verify"), out, "images are damaged, the first train[20]; pack it again")
+
+
+def interrupting(original: Callable[..., Any]) -> Callable[..., Any]:
+    def packs(*args: Any, **kwargs: Any) -> Any:
+        return original(*args, **{**kwargs, "progress": Watched(CHUNK)})
+
+    return packs
+
+
+def test_an_interrupted_command_says_how_to_go_on(
+    pets: Path, tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("manyheads.cli.pack", interrupting(pack))
+        result = call(pets, tmp_path / "out", "--size", "8")
+    assert result.exit_code == 130
+    assert result.stderr.strip() == "stopped; the same command goes on where it stopped"
+    assert call(pets, tmp_path / "out", "--size", "8").exit_code == 0
+    assert everything((tmp_path / "out").iterdir()) == whole
+
+
+def test_ctrl_c_reaches_a_real_process(pets: Path, tmp_path: Path, whole: dict[str, bytes]) -> None:
+    """It reaches the workers, too: the first process alone decides."""
+    out = tmp_path / "out"
+    with packing(pets, out, "wait", 2 * CHUNK) as process:
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(timeout=60) == 130
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+        assert len(journal(out)) >= 2
+        pack_pets(pets, out)
+    assert everything(out.iterdir()) == whole
+
+
+def test_a_packed_folder_trains(pets: Path, tmp_path: Path) -> None:
+    pack_pets(pets, tmp_path / "out")
+    summary = train(small_experiment(source="packed", path=str(tmp_path / "out"))).summary
+    assert summary["classes"] == ["cat", "dog", "owl"]
+    assert summary["image_shape"] == [8, 8, 3]

@@ -1,0 +1,453 @@
+"""Public sets from elsewhere, finer classes, clients with data of their own, and images that are in two places."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from typer.testing import CliRunner
+
+from manyheads import Experiment, train
+from manyheads.checks import Checked, check
+from manyheads.cli import app
+from manyheads.data.arrays import Images
+from manyheads.data.loading import load
+from manyheads.data.views import model_input
+from manyheads.ensemble import Ensemble, assemble
+from manyheads.evaluate import evaluate
+from manyheads.report.plots import plot_run
+from manyheads.runs import read_events
+from tests.contracts import train_by_hand
+from tests.data.made import class_folders, data, pixels, refusal, says, told, used
+
+NAMES = ("cat", "dog", "owl")
+
+
+@pytest.fixture
+def pets(tmp_path: Path) -> Path:
+    class_folders(tmp_path / "pets", dict.fromkeys(NAMES, 16))
+    class_folders(tmp_path / "pets" / "test", dict.fromkeys(NAMES, 4), seed=1)
+    return tmp_path / "pets"
+
+
+def experiment(data: dict[str, Any], **values: Any) -> Experiment:
+    small: dict[str, Any] = {
+        "clients": 2,
+        "data": {"skew": 0.0, "augment": "none", **data},
+        "model": {"backbone": "cnn", "width": 4, "auxiliary_heads": 2},
+        "algorithm": {"name": "mhd", "pool_size": 2, "pool_every": 4},
+        "training": {"steps": 8, "batch_size": 4, "public_batch_size": 4, "warmup_steps": 1, "log_every": 4},
+        "evaluate": {"every": 8},
+    }
+    return Experiment(**{**small, **values})
+
+
+def write_npz(path: Path, **arrays: Any) -> Path:
+    np.savez(path, **arrays)
+    return path
+
+
+def call(*arguments: str | Path) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+# The public set from elsewhere
+
+
+def test_labels_are_known_where_every_class_is_a_private_one(pets: Path, tmp_path: Path) -> None:
+    """By name: what is the first class here may be the last there."""
+    names = ("owl", "cat")
+    labels = np.arange(10) % 2
+    file = write_npz(tmp_path / "public.npz", x_train=pixels(labels), y_train=labels, class_names=names)
+    public = load(data(source="folder", path=pets, public={"source": "npz", "path": str(file)})).public
+    assert public is not None
+    images, known = used(public)
+    assert told(images) == labels.tolist()
+    assert known == [NAMES.index(names[label]) for label in labels]
+    assert public.owners is None
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"y_train": np.arange(12) % 3, "class_names": ("cat", "dog", "cow")},  # one of another name
+        {"y_train": np.arange(12) % 3},  # as many, but without names
+        {},
+    ],
+)
+def test_otherwise_they_are_unknown(pets: Path, tmp_path: Path, arrays: dict[str, Any]) -> None:
+    file = write_npz(tmp_path / "public.npz", x_train=pixels(np.arange(12) % 3), **arrays)
+    dataset = load(data(source="folder", path=pets, public={"source": "npz", "path": str(file)}))
+    assert dataset.public is not None
+    assert dataset.public.labels is None
+    assert dataset.class_names == NAMES
+
+
+@pytest.mark.parametrize("named", [(), ("private",), ("public",), ("private", "public")])
+def test_numbers_are_no_names(tmp_path: Path, named: tuple[str, ...]) -> None:
+    """A file without names of classes says nothing about another, even where that calls its classes 0, 1 and 2."""
+    labels = np.arange(12) % 3
+    for part in ("private", "public"):
+        names = {"class_names": ["0", "1", "2"]} if part in named else {}
+        write_npz(tmp_path / f"{part}.npz", x_train=pixels(labels), y_train=labels, **names)
+    public = {"source": "npz", "path": str(tmp_path / "public.npz")}
+    dataset = load(data(source="npz", path=tmp_path / "private.npz", public=public))
+    assert dataset.public is not None
+    assert (dataset.public.labels is not None) == (len(named) == 2)
+
+
+def test_numbers_of_clients_are_no_names_either(tmp_path: Path) -> None:
+    """As above."""
+    labels = np.arange(12) % 3
+    (tmp_path / "sites").mkdir()
+    for name in ("east", "west"):
+        write_npz(tmp_path / "sites" / f"{name}.npz", x_train=pixels(labels), y_train=labels)
+    public = write_npz(tmp_path / "public.npz", x_train=pixels(labels), y_train=labels, class_names=["0", "1", "2"])
+    dataset = load(data(source="clients", path=tmp_path / "sites", public={"source": "npz", "path": str(public)}))
+    assert dataset.public is not None
+    assert dataset.public.labels is None
+
+
+def test_the_public_set_takes_nothing_from_the_private_part(pets: Path) -> None:
+    """All training samples are somebody's, all public ones everybody's."""
+    checked = check(experiment({"source": "folder", "path": str(pets), "size": 8, "public": {"source": "digits"}}))
+    assert len(checked.split.public) == 1437
+    assert sum(map(len, checked.split.private)) == 48
+    assert checked.sample_counts() == {
+        "training": 48,
+        "public": 1437,
+        "validation": 0,
+        "private": 48,
+        "unused": 0,
+        "test": 12,
+    }
+
+
+def test_who_taught_whom_without_labels(pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whom they listened to is known, whether that was right is not; tables and pictures do without it."""
+    monkeypatch.chdir(tmp_path)
+    made = experiment({"source": "folder", "path": str(pets), "size": 8, "public": {"source": "digits"}})
+    Path("run.toml").write_text(str(made))
+    output = call("run", "run.toml", "--out", "run", "--quiet")
+    taught = [event for event in read_events(Path("run")) if event["event"] == "taught"]
+    assert taught
+    for event in taught:
+        assert np.array(event["chosen"]).sum() > 0
+        assert (event["right"], event["chosen_by_class"], event["right_by_class"]) == (None, None, None)
+    assert "Who taught each auxiliary head" in output
+    assert "Who taught each class" not in output
+    assert "right" not in output.split("Who taught each auxiliary head")[1].split("No head is recommended")[0]
+    assert Path("run/plots/taught.png").exists()
+    assert {path.name for path in plot_run(Path("run"))} >= {"taught.png", "accuracy.png"}
+    assert json.loads(Path("run/summary.json").read_text())["taught"]["right"] is None
+    call("evaluate", "run")
+    call("compare", "run", "run", "--plot", "both.png")
+    call("split", "run.toml")
+
+
+def fedmd(first_public_steps: int) -> dict[str, Any]:
+    steps = {"first_public_steps": first_public_steps, "first_private_steps": 2, "digest_steps": 2, "revisit_steps": 2}
+    return {"name": "fedmd", **steps, "alignment_samples": 20}
+
+
+def public_pets(pets: Path, public: Path) -> dict[str, Any]:
+    return {"source": "folder", "path": str(pets), "public": {"source": "folder", "path": str(public)}}
+
+
+def test_classes_of_a_labelled_public_set_stand_behind(pets: Path, tmp_path: Path) -> None:
+    """Where somebody trains on them; one that is called like a private class is still another."""
+    public = class_folders(tmp_path / "zoo", {"ape": 8, "cat": 8, "elk": 8}, numbers={"ape": 5, "cat": 6, "elk": 7})
+    training = {"steps": 10, "batch_size": 4, "public_batch_size": 4, "warmup_steps": 1}
+    made = experiment(public_pets(pets, public), algorithm=fedmd(4), training=training)
+    ensemble = assemble(made)
+    dataset = ensemble.dataset
+    assert dataset.class_names == (*NAMES, "ape", "public cat", "elk")
+    assert (dataset.classes, dataset.private_classes) == (6, 3)
+    assert dataset.public is not None
+    images, labels = used(dataset.public)
+    assert [{5: 3, 6: 4, 7: 5}[at] for at in told(images)] == labels
+    assert ensemble.clients[0].model.shape_HC == (1, 6)
+    assert ensemble.label_counts().shape == (2, 6)
+    assert ensemble.label_counts().sum(0).tolist() == [16, 16, 16, 0, 0, 0]
+    assert ensemble.classes_without_samples() == []
+    losses = train_by_hand(ensemble)
+    assert torch.isfinite(losses).all()
+    assert len(train(made).summary["classes"]) == 6
+
+
+def test_a_first_lesson_is_about_the_public_classes(pets: Path, tmp_path: Path) -> None:
+    """After steps on public labels only, a model says public classes to private images."""
+    public = class_folders(tmp_path / "zoo", {"ape": 20, "elk": 20})
+    training = {"steps": 66, "batch_size": 4, "public_batch_size": 16, "warmup_steps": 1, "learning_rate": 0.1}
+    algorithm = {**fedmd(60), "first_private_steps": 0, "digest_steps": 3, "revisit_steps": 3}
+    made = experiment({**public_pets(pets, public), "size": 8}, algorithm=algorithm, training=training)
+    ensemble = assemble(made)
+    seen: list[list[int]] = []
+
+    def look(step: int) -> None:
+        if step == 60:
+            seen.extend(said(ensemble, client, ensemble.dataset.test.images) for client in range(2))
+
+    train_by_hand(ensemble, before_exchange=look)
+    assert len(seen) == 2
+    assert all(label >= 3 for labels in seen for label in labels)
+
+
+def test_labels_that_nobody_reads_add_no_classes(pets: Path, tmp_path: Path) -> None:
+    public = class_folders(tmp_path / "zoo", {"ape": 8, "elk": 8})
+    training = {"steps": 6, "batch_size": 4, "public_batch_size": 4, "warmup_steps": 1}
+    assert check(experiment(public_pets(pets, public), algorithm=fedmd(0), training=training)).dataset.classes == 3
+
+
+def test_lessons_need_labels(pets: Path, tmp_path: Path) -> None:
+    public = class_folders(tmp_path / "zoo", {"ape": 8}) / "ape"
+    training = {"steps": 10, "batch_size": 4, "public_batch_size": 4, "warmup_steps": 1}
+    made = experiment(public_pets(pets, public), algorithm=fedmd(4), training=training)
+    says(refusal(lambda: check(made)), public, "has no labels, which training on the public set needs")
+
+
+# Finer classes
+
+
+FINE = 4  # finer classes of each of three
+
+
+@pytest.fixture
+def animals(tmp_path: Path) -> Path:
+    """Twelve fine classes, four of each label; the fine class 4 * label + n has 18 + n training samples."""
+    fine = np.repeat(np.arange(12), [18 + kind % FINE for kind in range(12)])
+    fine = np.random.default_rng(0).permutation(fine)
+    tests = np.repeat(np.arange(12), 5)
+    return write_npz(
+        tmp_path / "animals.npz",
+        x_train=pixels(fine),
+        y_train=fine,
+        coarse_train=fine // FINE,
+        x_test=pixels(tests, seed=1),
+        y_test=tests,
+        coarse_test=tests // FINE,
+        coarse_names=NAMES,
+    )
+
+
+def fine_data(animals: Path, **keys: Any) -> dict[str, Any]:
+    usual = {"source": "npz", "path": str(animals), "label": "coarse", "fine_label": "y", "partition": "fine"}
+    return {**usual, "public_fraction": 0.1, "augment": "none", **keys}
+
+
+def fine_checked(animals: Path, clients: int, **keys: Any) -> Checked:
+    return check(experiment(fine_data(animals, **keys), clients=clients))
+
+
+def fine_of(checked: Checked, client: int) -> NDArray[np.int64]:
+    assert checked.dataset.train.fine is not None
+    return checked.dataset.train.fine[checked.split.private[client]]
+
+
+def private_fine(checked: Checked) -> NDArray[np.int64]:
+    """Of all samples that are neither public nor held back."""
+    fine = checked.dataset.train.fine
+    assert fine is not None
+    others = np.concatenate([checked.split.public, checked.split.validation])
+    return np.asarray(np.delete(fine, others))
+
+
+@pytest.mark.parametrize("clients", [2, 4, 6, 9])
+def test_a_client_holds_one_finer_class_of_each_label(animals: Path, clients: int) -> None:
+    checked = fine_checked(animals, clients)
+    assert checked.dataset.class_names == NAMES
+    for client in range(clients):
+        assert set(fine_of(checked, client).tolist()) == {FINE * label + client % FINE for label in range(3)}
+    every = np.concatenate(checked.split.private)
+    assert len(set(every.tolist())) == len(every)
+    there = np.bincount(private_fine(checked), minlength=12)
+    for kind in range(12):
+        shares = [(fine_of(checked, client) == kind).sum() for client in range(kind % FINE, clients, FINE)]
+        assert sum(shares) == (there[kind] if shares else 0), "nobody's only where nobody is to hold it"
+        assert not shares or max(shares) - min(shares) <= 1, "sharers share evenly"
+
+
+def test_samples_per_class_are_an_upper_limit(animals: Path) -> None:
+    every, few = fine_checked(animals, 4), fine_checked(animals, 4, samples_per_class=5)
+    assert few.label_counts().tolist() == [[5, 5, 5]] * 4
+    for client in range(4):
+        assert set(few.split.private[client].tolist()) < set(every.split.private[client].tolist())
+    plenty = fine_checked(animals, 4, samples_per_class=1_000)
+    assert plenty.label_counts().tolist() == every.label_counts().tolist()
+    labels = every.dataset.train.known_labels[every.split.private[0]]
+    first = np.concatenate([every.split.private[0][labels == label][:5] for label in range(3)])
+    assert few.split.private[0].tolist() != np.sort(first).tolist(), "drawn, not the first"
+
+
+def test_finer_classes_must_be_known(animals: Path) -> None:
+    made = experiment(fine_data(animals, fine_label=None), clients=4)
+    says(refusal(lambda: check(made)), 'data.partition = "fine"', "data.fine_label")
+    says(refusal(data(**fine_data(animals, fine_label="finer"))), animals, "array finer_train is missing")
+
+
+def test_too_many_clients_for_the_finer_classes(animals: Path) -> None:
+    made = experiment(fine_data(animals), clients=200)
+    says(refusal(lambda: check(made)), "clients = 200", "is left without samples; take fewer clients")
+
+
+def said(ensemble: Ensemble, client: int, images: Images) -> list[int]:
+    """The class that the main head of a client says to each image."""
+    model = ensemble.clients[client].model
+    was = model.training
+    model.eval()
+    with torch.no_grad():
+        logits_BHC, _ = model(model_input(torch.from_numpy(np.asarray(images)), torch.float32))
+    model.train(was)
+    answers: list[int] = logits_BHC[:, 0].argmax(-1).tolist()
+    return answers
+
+
+def test_private_accuracy_is_weighted_by_the_finest_class(animals: Path) -> None:
+    """By hand: the accuracy on each fine class, times its share of what the client holds."""
+    ensemble = assemble(experiment(fine_data(animals), clients=3))
+    train_by_hand(ensemble)
+    measured, test = evaluate(ensemble.clients, ensemble.parts[-1]), ensemble.dataset.test
+    assert test.fine is not None
+    seen = set()
+    for client in range(3):
+        right = np.array(said(ensemble, client, test.images)) == test.known_labels
+        own = fine_of(ensemble, client)
+        by_hand = sum((own == kind).mean() * right[test.fine == kind].mean() for kind in np.unique(own))
+        by_label = sum((own // FINE == n).mean() * right[test.known_labels == n].mean() for n in range(3))
+        assert measured.private_accuracy[client][0] == pytest.approx(by_hand, abs=1e-12)
+        assert measured.shared_accuracy[client][0] == pytest.approx(right.mean(), abs=1e-12)
+        seen.add(by_hand == pytest.approx(by_label, abs=1e-6))
+    assert False in seen, "the finer classes make a difference"
+
+
+# Clients with data of their own
+
+
+@pytest.fixture
+def sites(tmp_path: Path) -> Path:
+    """Three clients with other shares of each class and test parts of other sizes."""
+    root = tmp_path / "sites"
+    shares: dict[str, list[int]] = {"east": [20, 5, 5], "north": [3, 14, 14], "west": [10, 0, 12]}
+    for seed, (name, counts) in enumerate(shares.items()):
+        labels, tests = np.repeat(np.arange(3), counts), np.repeat(np.arange(3), [max(1, n // 3) for n in counts])
+        root.mkdir(exist_ok=True)
+        x_train, x_test = pixels(labels, seed=seed), pixels(tests, seed=10 + seed)
+        write_npz(root / f"{name}.npz", x_train=x_train, y_train=labels, x_test=x_test, y_test=tests, class_names=NAMES)
+    return root
+
+
+def test_private_accuracy_is_that_on_the_own_test_part(sites: Path) -> None:
+    """And shared accuracy is that on all of them together."""
+    made = experiment({"source": "clients", "path": str(sites), "public_fraction": 0.2}, clients=3)
+    ensemble = assemble(made)
+    train_by_hand(ensemble)
+    measured = evaluate(ensemble.clients, ensemble.parts[-1])
+    tests = [np.load(file) for file in sorted(sites.glob("*.npz"))]
+    images, labels = (np.concatenate([test[name] for test in tests]) for name in ("x_test", "y_test"))
+    for client, test in enumerate(tests):
+        own = np.array(said(ensemble, client, test["x_test"])) == test["y_test"]
+        every = np.array(said(ensemble, client, images)) == labels
+        assert measured.private_accuracy[client][0] == pytest.approx(own.mean(), abs=1e-12)
+        assert measured.shared_accuracy[client][0] == pytest.approx(every.mean(), abs=1e-12)
+        assert measured.private_samples[client] == pytest.approx(len(own))
+        for other, theirs in enumerate(tests):
+            right = np.array(said(ensemble, client, theirs["x_test"])) == theirs["y_test"]
+            assert measured.accuracy_on[client][0][other] == pytest.approx(right.mean(), abs=1e-12)
+
+
+def test_clients_keep_what_they_brought(sites: Path) -> None:
+    """And their names; only what becomes public leaves them."""
+    checked = check(experiment({"source": "clients", "path": str(sites), "public_fraction": 0.2}, clients=3))
+    assert [checked.client_name(client) for client in range(3)] == ["east", "north", "west"]
+    for client, file in enumerate(sorted(sites.glob("*.npz"))):
+        brought = {image.tobytes() for image in np.load(file)["x_train"]}
+        own = {image.tobytes() for image in checked.dataset.train.images[checked.split.private[client]]}
+        assert own < brought
+    assert checked.sample_counts()["unused"] == 0
+
+
+def test_names_of_clients_in_tables(sites: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = experiment({"source": "clients", "path": str(sites), "public_fraction": 0.2}, clients=3)
+    Path("run.toml").write_text(str(made))
+    for output in (call("split", "run.toml"), call("run", "run.toml", "--out", "run", "--quiet")):
+        says(output, "east", "north", "west")
+    assert read_events(Path("run"))[0]["client_names"] == ["east", "north", "west"]
+
+
+def test_a_test_part_is_set_aside_from_every_client_and_class(sites: Path) -> None:
+    for file in sites.glob("*.npz"):
+        arrays = dict(np.load(file))
+        write_npz(file, **{name: array for name, array in arrays.items() if not name.endswith("_test")})
+    config = data(source="clients", path=sites, test_fraction=0.4)
+    dataset, again = load(config), load(config)
+    owners, labels = dataset.test.owners, dataset.test.known_labels
+    assert owners is not None
+    counts = [[int(((owners == client) & (labels == label)).sum()) for label in range(3)] for client in range(3)]
+    assert counts == [[8, 2, 2], [1, 6, 6], [4, 0, 5]]
+    assert dataset.set_aside == 0.4
+    train_images = {image.tobytes() for image in used(dataset.train)[0]}
+    assert train_images.isdisjoint(image.tobytes() for image in used(dataset.test)[0])
+    assert np.array_equal(dataset.test.names, again.test.names)
+
+
+# Images that are in two places
+
+
+def overlapping(root: Path) -> dict[str, Any]:
+    """Two clients and a public set, with so many images in common as the test below counts."""
+    root.mkdir()
+    a, b, tests, others = (pixels(np.arange(n) % 3, seed=seed) for n, seed in ((30, 1), (24, 2), (9, 3), (20, 4)))
+    b[[0, 3, 6]] = a[[0, 3, 6]]  # three are held by two clients
+    b[9] = b[12]  # one twice by the same, which is no matter
+    tests[[0, 1]] = a[[3, 1]]  # two test images of the first are private ones, one of them of both clients
+    others[[0, 1, 2, 3]] = a[[3, 4, 5, 7]]  # four public images are private ones
+    others[5] = tests[2]  # one public image is a test image; and others[0] is tests[0]
+    for name, images, at in (("north", a, slice(0, 5)), ("south", b, slice(5, 9))):
+        labels, tested = np.arange(len(images)) % 3, (np.arange(9) % 3)[at]
+        write_npz(
+            root / f"{name}.npz", x_train=images, y_train=labels, x_test=tests[at], y_test=tested, class_names=NAMES
+        )
+    write_npz(root / "public.npz", x_train=others)
+    return {"source": "clients", "path": str(root)}
+
+
+DUPLICATES = [
+    "2 of 9 test images are private training images too (the same pixels)",
+    "2 of 9 test images are public images too (the same pixels)",
+    "3 of 50 different private images are held by two clients or more (the same pixels)",
+    "4 of 20 public images are somebody's private ones too (the same pixels)",
+]
+
+
+def test_images_that_are_in_two_places_are_counted(tmp_path: Path) -> None:
+    checked = check(experiment(overlapping(tmp_path / "sites")))
+    assert checked.notes == DUPLICATES
+
+
+def test_they_are_told_before_and_while_it_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("run.toml").write_text(str(experiment(overlapping(tmp_path / "sites"))))
+    for output in (call("split", "run.toml"), call("run", "run.toml", "--out", "run", "--quiet")):
+        assert [line for line in output.splitlines() if line.startswith("note: ")] == [f"note: {n}" for n in DUPLICATES]
+    assert read_events(Path("run"))[0]["notes"] == DUPLICATES
+
+
+def test_where_nothing_is_in_two_places_nothing_is_said(pets: Path) -> None:
+    made = experiment({"source": "folder", "path": str(pets), "validation_fraction": 0.1})
+    assert check(made).notes == []
+
+
+def test_public_images_that_are_private_by_intent_are_no_matter(pets: Path) -> None:
+    """`data.public = "all"` says so; a test image among them is still one."""
+    (pets / "test" / "cat" / "0.png").write_bytes((pets / "cat" / "0.png").read_bytes())
+    checked = check(experiment({"source": "folder", "path": str(pets), "public": "all"}))
+    assert checked.notes == [
+        "1 of 12 test images are private training images too (the same pixels)",
+        "1 of 12 test images are public images too (the same pixels)",
+    ]
