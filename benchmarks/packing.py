@@ -3,15 +3,18 @@
     python benchmarks/packing.py [--images 4000] [--workers 1 2 4 ...] [--rounds 3] [--write docs/results.md]
 
 JPEG images of 500 x 375 pixels into 64 x 64. The bare loop is what somebody would write: one process, decode at the
-draft size, resize, write all pixels into one file. Target: with w workers at most 1.2 / w of its time.
+draft size, resize, write all pixels into one file. Target: with w workers at most 1.2 / w of its time. Beside it stands
+what the machine allows: w bare loops at once, each with its share of the images.
 """
 
 import argparse
 import io
+import multiprocessing
 import os
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -43,13 +46,30 @@ def make_images(folder: Path, count: int) -> None:
         (place / f"{number:06d}.jpg").write_bytes(files[number % len(files)])
 
 
-def bare_loop(folder: Path, out: Path) -> None:
+def bare_loop(paths: Sequence[Path], out: Path) -> None:
     with out.open("wb") as file:
-        for path in sorted(folder.glob("*/*.jpg")):
+        for path in paths:
             with Image.open(path) as image:
                 image.draft("RGB", (SIZE, SIZE))
                 small = image.convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR)
             file.write(small.tobytes())
+
+
+def seconds_of_bare_loops(folder: Path, out: Path, workers: int) -> float:
+    """One bare loop, or several at once."""
+    paths = sorted(folder.glob("*/*.jpg"))
+    begun = time.perf_counter()
+    if workers == 1:
+        bare_loop(paths, out / "bare")
+    else:
+        fork = multiprocessing.get_context("fork")
+        shares = [(paths[number::workers], out / f"bare-{number}") for number in range(workers)]
+        processes = [fork.Process(target=bare_loop, args=share) for share in shares]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+    return time.perf_counter() - begun
 
 
 def seconds_to_pack(folder: Path, out: Path, workers: int) -> float:
@@ -60,16 +80,19 @@ def seconds_to_pack(folder: Path, out: Path, workers: int) -> float:
 
 def compare(images: Path, root: Path, workers: int, rounds: int) -> list[str]:
     """A row of the table."""
-    pairs = []
-    for turn in range(rounds):
-        begun = time.perf_counter()
-        bare_loop(images, root / "bare")
-        bare = time.perf_counter() - begun
-        pairs.append((bare, seconds_to_pack(images, root / f"packed-{workers}-{turn}", workers)))
-    bare, ours = (statistics.median(column) for column in zip(*pairs, strict=True))
-    ratio, target = statistics.median(b / a for a, b in pairs), TARGET / workers
+    taken = [
+        (
+            seconds_of_bare_loops(images, root, 1),
+            seconds_to_pack(images, root / f"packed-{workers}-{turn}", workers),
+            seconds_of_bare_loops(images, root, workers),
+        )
+        for turn in range(rounds)
+    ]
+    bare, ours, _ = (statistics.median(column) for column in zip(*taken, strict=True))
+    ratio, limit = (statistics.median(row[at] / row[0] for row in taken) for at in (1, 2))
+    target = TARGET / workers
     verdict = "met" if ratio <= target else "missed"
-    return [str(workers), f"{bare:.2f}", f"{ours:.2f}", f"{ratio:.3f}", f"{target:.3f}", verdict]
+    return [str(workers), f"{bare:.2f}", f"{ours:.2f}", f"{ratio:.3f}", f"{target:.3f}", verdict, f"{limit:.3f}"]
 
 
 def main() -> None:
@@ -84,12 +107,12 @@ def main() -> None:
         images = root / "images"
         images.mkdir()
         make_images(images, options.images)
-        bare_loop(images, root / "bare")  # the files are in the page cache from here on
+        seconds_of_bare_loops(images, root, 1)  # the files are in the page cache from here on
         table = []
         for workers in options.workers:
             table.append(compare(images, root, workers, options.rounds))
             print(" ".join(table[-1]), flush=True)
-    header = ["workers", "bare loop, s", "packing, s", "ratio", "target", ""]
+    header = ["workers", "bare loop, s", "packing, s", "ratio", "target", "", "as many bare loops at once, ratio"]
     workers = " ".join(map(str, options.workers))
     command = f"`python benchmarks/packing.py --images {options.images} --workers {workers}`"
     about = f"{command}, medians of {options.rounds} alternating rounds; {processor()}, {os.cpu_count()} cores."

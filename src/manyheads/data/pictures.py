@@ -20,7 +20,7 @@ from PIL import Image, ImageOps
 from manyheads.data.arrays import Images, Indices
 from manyheads.errors import DataError
 
-CHUNK = 256  # images read at a time
+CHUNK = 64  # images read at a time: few enough to keep many workers busy to the end
 GREY = ("1", "L", "LA", "La")
 DEEP = ("I", "F")  # 16 and 32 bits, in all their variants
 
