@@ -93,6 +93,11 @@ class Checked:
         """Labels of the private task that no client has a private sample of."""
         return np.flatnonzero(self.label_counts().sum(0)[: self.dataset.private_classes] == 0).tolist()
 
+    def serves(self, experiment: Experiment, labelled_public: bool) -> bool:
+        """Whether another experiment reads the same data."""
+        same = complete(experiment, self.dataset).data == self.experiment.data
+        return same and labelled_public == self.algorithm.reads_public_labels
+
     def sample_counts(self) -> dict[str, int]:
         """How many samples each part has."""
         parts, training = self.split, len(self.dataset.train.used)
@@ -147,10 +152,17 @@ class Checked:
         return [f"{number} {text} (the same pixels)" for number, text in found if number]
 
 
-def check(experiment: Experiment, *, pretrained: bool = False) -> Checked:
-    """Load the data and check everything; raise where something is wrong. `pretrained`: also the files of weights."""
+def check(experiment: Experiment, *, pretrained: bool = False, loaded: Checked | None = None) -> Checked:
+    """Load the data and check everything; raise where something is wrong. `pretrained`: also the files of weights.
+
+    Data that were loaded for another experiment with the same `[data]` need not be loaded again.
+    """
     algorithm = algorithms.make_algorithm(experiment.algorithm)
-    dataset = load(experiment.data, labelled_public=algorithm.reads_public_labels)
+    labelled = algorithm.reads_public_labels
+    if loaded is not None and loaded.serves(experiment, labelled):
+        dataset = loaded.dataset
+    else:
+        dataset = load(experiment.data, labelled_public=labelled)
     if experiment.clients > len(dataset.train.used):
         raise ConfigurationError(
             f"clients = {experiment.clients}: more than the {len(dataset.train.used)} training samples"
@@ -179,7 +191,8 @@ def complete(experiment: Experiment, dataset: Dataset) -> Experiment:
     classes = dataset.private_classes
     data: dict[str, Any] = {}
     if experiment.data.public is None:
-        data["public"] = "fraction" if dataset.public is None else "own"
+        simulated = "none" if dataset.client_names else "fraction"  # nothing is taken from those who bring their data
+        data["public"] = simulated if dataset.public is None else "own"
     if dataset.set_aside is not None:
         data["test_fraction"] = dataset.set_aside
     experiment = experiment.with_values(data=data)
@@ -328,6 +341,11 @@ def _check_public(experiment: Experiment, algorithm: Algorithm, parts: Split, da
     """What an algorithm that trains on the public set needs of it."""
     training = experiment.training
     if len(parts.public) == 0:
+        if experiment.data.public == "none":
+            raise ConfigurationError(
+                "data.public: there is no public set; name one, such as "
+                '{ source = "folder", path = ... }, or put its images into a folder "public" beside the clients'
+            )
         raise ConfigurationError("data.public_fraction = 0: the public set has no samples; raise it")
     if algorithm.reads_public_labels and dataset.public_set.labels is None:
         raise ConfigurationError(

@@ -140,8 +140,10 @@ def run(
         return
     if (folder / "experiment.toml").exists():
         raise RunError(f"{folder}: is a run itself; give another folder with --out")
-    _check_same_experiment(loaded, folder)
-    every = {seed: check(loaded.with_values(seed=seed)).experiment for seed in range(loaded.seed, loaded.seed + seeds)}
+    first = check(loaded)
+    _check_same_experiment(first.experiment, folder)
+    numbers = range(loaded.seed, loaded.seed + seeds)
+    every = {seed: check(loaded.with_values(seed=seed), loaded=first).experiment for seed in numbers}
     try:
         summaries = [
             _run_or_go_on(screen, seeded, folder / f"seed-{seed}", engine, device) for seed, seeded in every.items()
@@ -223,7 +225,7 @@ def pack_images(
     config = _data_of(what, source, [*(settings or ()), *([f"data.size={size}"] if size else ())])
     try:
         with screen.images("packing", "unreadable") as progress:
-            card = pack(config, out, workers=workers or len(os.sched_getaffinity(0)), progress=progress)
+            card = pack(config, out, workers=workers or os.cpu_count() or 1, progress=progress)
     except KeyboardInterrupt:
         raise Stopped("stopped; the same command goes on where it stopped") from None
     for line in (*card["notes"], *tables.unreadable_text(card, out)):
@@ -237,8 +239,9 @@ def _data_of(what: Path, source: str | None, settings: list[str]) -> DataConfig:
         if source is not None:
             settings = [*settings, f"data.source={source}"]
         return Experiment.load(what, settings).data
-    text = f'clients = 1\n[data]\nsource = "{source or ("npz" if what.suffix == ".npz" else "folder")}"\n'
-    return Experiment.from_toml(text, "pack", [f"data.path={json.dumps(str(what))}", *settings]).data
+    kind = source or ("npz" if what.suffix == ".npz" else "folder")
+    loaded = Experiment.from_toml(f'clients = 1\n[data]\nsource = "{kind}"\n', "pack", settings)
+    return loaded.with_values(data={"path": str(what)}).data
 
 
 @command
@@ -297,7 +300,7 @@ def frontier(
     made = cells(loaded.experiment, loaded.dataset.classes)
     places = {name: folder / name.replace(",", "").replace(" ", "-").lower() for name in made}
     for name, cell in made.items():  # all of them before the first is run
-        _check_same_experiment(cell.experiment, places[name])
+        _check_same_experiment(check(cell.experiment, loaded=loaded).experiment, places[name])
     summaries: dict[str, list[dict[str, Any]]] = {name: [] for name in made}
     try:
         for name, cell in made.items():
@@ -382,8 +385,8 @@ def _run_or_go_on(
 
 
 def _check_same_experiment(experiment: Experiment, folder: Path) -> None:
-    """Refuse to mix: everything below the folder of several seeds is one experiment but for the seed."""
-    wanted = check(experiment).experiment.fingerprint(seed=False)
+    """Refuse to mix: everything below the folder of several seeds is one (complete) experiment but for the seed."""
+    wanted = experiment.fingerprint(seed=False)
     for place in _run_folders(folder):
         if place != folder and read_experiment(place).fingerprint(seed=False) != wanted:
             raise RunError(f"{place}: holds another experiment; give another folder with --out")

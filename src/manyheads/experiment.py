@@ -34,6 +34,7 @@ Positive = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 NonNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+MAY_HAVE_PUBLIC = ("clients", "folder", "packed")  # sources that may bring a public part of their own
 
 
 class Section(BaseModel):
@@ -117,7 +118,8 @@ class DataConfig(SourceConfig):
     test_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None  # of a source that has no test part
     # A part of the training samples; all of them; what the source has; or images from elsewhere, as a table.
     public: Annotated[
-        Annotated[Literal["fraction", "all", "own"] | None, Tag("(word)")] | Annotated[SourceConfig, Tag("(table)")],
+        Annotated[Literal["fraction", "all", "own", "none"] | None, Tag("(word)")]
+        | Annotated[SourceConfig, Tag("(table)")],
         Discriminator(lambda given: "(table)" if isinstance(given, dict | SourceConfig) else "(word)"),
     ] = None
     public_fraction: Fraction = 0.1
@@ -135,7 +137,8 @@ class DataConfig(SourceConfig):
 
     @model_validator(mode="after")
     def _fractions(self) -> Self:
-        left = 1.0 - self.validation_fraction - self._public_share
+        own = self.public is None and self.source in MAY_HAVE_PUBLIC
+        left = 1.0 - self.validation_fraction - (0.0 if own else self._public_share)
         if left < -1e-9:
             raise ValueError("public_fraction and validation_fraction are together more than all training samples")
         if self.private_fraction is not None and self.private_fraction > left + 1e-9:

@@ -63,7 +63,7 @@ def describe(folder: Path, client: int) -> dict[str, Any]:
         "client": client,
         "algorithm": summary["algorithm"],
         "data": summary["data"],
-        "model": experiment.model.of(client).model_dump(),
+        "model": experiment.model.of(client).model_dump(exclude={"weights"}),  # a path of this machine
         "classes": summary["classes"],
         "image_shape": summary["image_shape"],
         "heads": len(own["shared_accuracy"]),

@@ -6,13 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
 from manyheads import ConfigurationError, DataError, Experiment
 from manyheads.data.arrays import Dataset, Images, ImageSet
 from manyheads.data.loading import load
 from manyheads.data.sources.library import library
+from manyheads.data.views import grid_of, show
 from manyheads.experiment import DataConfig, SourceConfig
 
 SIDE = 20  # grey levels between two classes: twelve of them fit
@@ -122,3 +125,9 @@ def library_or_skip(name: str, source: str) -> Any:
         return library(name, SourceConfig(source=source))
     except ConfigurationError as error:
         pytest.skip(f"{name} cannot be imported here: {error}")
+
+
+def apply_views(images_BHWC: Tensor, views_BV: Tensor) -> Tensor:
+    """Each image in its view."""
+    every = torch.arange(len(images_BHWC), device=images_BHWC.device)
+    return show(images_BHWC, every, grid_of(views_BV, *images_BHWC.shape[1:3]))

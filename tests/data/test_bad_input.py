@@ -15,12 +15,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from manyheads import DataError, Experiment
+from manyheads import ConfigurationError, DataError, Experiment
 from manyheads.checks import check
+from manyheads.data.batches import Pixels
 from manyheads.data.loading import load
 from manyheads.data.pack import JOURNAL, pack
+from manyheads.data.sources.packs import mapped
 from tests.conftest import TINY
 from tests.data.made import (
     HEIGHT,
@@ -117,10 +120,45 @@ def test_a_class_called_train(pets: Path) -> None:
 
 
 def test_a_public_folder_beside_the_classes_is_not_lost(pets: Path) -> None:
-    """Wanted: `public/` is the public part here as it is beside clients; at the least a note says that it is not."""
+    """`public/` is the public part here as it is beside clients."""
     class_folders(pets / "public", {"cat": 2, "dog": 2})
     dataset = load(data(source="folder", path=pets))
-    assert dataset.public is not None or any("public" in note for note in dataset.notes)
+    assert dataset.public is not None
+    assert len(dataset.public.used) == 4
+
+
+def test_organisations_are_no_classes(tmp_path: Path) -> None:
+    for name in ("berlin", "paris"):
+        class_folders(tmp_path / "sites" / name / "train", {"cat": 3, "dog": 3})
+    says(refused_folder(tmp_path / "sites"), "berlin, paris", "all hold train/", 'source = "clients"')
+
+
+def test_parts_in_any_case_and_by_their_long_names(tmp_path: Path) -> None:
+    class_folders(tmp_path / "a" / "Train", {"cat": 4, "dog": 4})
+    class_folders(tmp_path / "a" / "Validation", {"cat": 2, "dog": 2})
+    dataset = load(data(source="folder", path=tmp_path / "a"))
+    assert (dataset.class_names, len(dataset.train.used), len(dataset.test.used)) == (("cat", "dog"), 8, 4)
+
+
+def test_a_test_part_without_labels_gives_way_to_val(tmp_path: Path) -> None:
+    """As ImageNet has it."""
+    class_folders(tmp_path / "a" / "train", {"cat": 4, "dog": 4})
+    class_folders(tmp_path / "a" / "val", {"cat": 2, "dog": 2})
+    (tmp_path / "a" / "test").mkdir()
+    picture().save(tmp_path / "a" / "test" / "0.png")
+    (tmp_path / "a" / "more").mkdir()
+    dataset = load(data(source="folder", path=tmp_path / "a"))
+    assert len(dataset.test.used) == 4
+    says(" ".join(dataset.notes), tmp_path / "a" / "test", tmp_path / "a" / "more", "without labels")
+
+
+def test_linked_folders_are_read_once_and_not_in_circles(pets: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    picture(0, seed=9).save(tmp_path / "elsewhere" / "0.png")
+    (pets / "cat" / "more").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "again").symlink_to(pets / "cat")
+    dataset = load(data(source="folder", path=pets))
+    assert len(dataset.train.images) + len(dataset.test.images) == 11
 
 
 def test_images_beside_the_classes_are_not_lost(pets: Path) -> None:
@@ -133,9 +171,9 @@ def test_files_that_are_no_images_are_noted(pets: Path) -> None:
     (pets / "cat" / "readme.txt").write_text("cats")
     (pets / "cat" / ".hidden.png").write_bytes(b"")
     dataset = load(data(source="folder", path=pets))
-    assert dataset.notes == (f"1 file is no image by name and left out: {pets / 'cat' / 'readme.txt'}",)
+    assert dataset.notes == (f"1 file(s) no image by name, left out: {pets / 'cat' / 'readme.txt'}",)
     (pets / "dog" / "Thumbs.db").write_bytes(b"")
-    assert load(data(source="folder", path=pets)).notes[0].startswith("2 files are no image by name and left out: ")
+    assert load(data(source="folder", path=pets)).notes[0].startswith("2 file(s) no image by name, left out: ")
     assert len(dataset.train.used) + len(dataset.test.used) == 10
 
 
@@ -622,7 +660,7 @@ def test_a_key_that_the_source_does_not_read(pets: Path) -> None:
 def test_an_unknown_public_source() -> None:
     line = refusal(data(source="digits", public={"source": "foldr", "path": "x"}))
     says(line, 'data.public.source = "foldr": unknown source; did you mean "folder"?')
-    says(refusal(lambda: data(source="digits", public="none")), 'data.public = "none"')
+    says(refusal(lambda: data(source="digits", public="nobody")), 'data.public = "nobody"')
     says(
         refusal(lambda: data(source="digits", public={"source": "digits", "size": 8})), "data.public.size: unknown key"
     )
@@ -642,7 +680,7 @@ def test_a_test_fraction_beside_a_test_part(pets: Path) -> None:
 
 
 def test_the_name_of_a_data_set_is_replaced_alone() -> None:
-    """Wanted: `data.name` is no entry that owns the other keys, as `algorithm.name` is."""
+    """`data.name` is no entry that owns the other keys, as `algorithm.name` is."""
     text = 'clients = 1\n[data]\nsource = "torchvision"\npath = "x"\nname = "CIFAR10"\n'
     changed = Experiment.from_toml(text, overrides=["data.name=CIFAR100"])
     assert changed.data.model_dump(include={"source", "path", "name"}) == {
@@ -904,3 +942,59 @@ def test_an_array_of_another_kind(packed: Path) -> None:
 def test_no_pickle_is_loaded_from_a_packed_folder(packed: Path) -> None:
     np.save(packed / "train-labels.npy", np.array([{}] * 10, dtype=object), allow_pickle=True)
     says(refused_packed(packed), packed / "train-labels.npy", "cannot be mapped")
+
+
+def test_a_damaged_npz_file(tmp_path: Path) -> None:
+    """Wherever a byte is wrong, it is one line, or no matter."""
+    labels = np.arange(40) % 2
+    file = tmp_path / "a.npz"
+    np.savez_compressed(file, x_train=np.zeros((40, 6, 6, 3), dtype=np.uint8), y_train=labels)
+    whole = file.read_bytes()
+    refused = []
+    for place in range(0, len(whole), 7):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        try:
+            load(data(source="npz", path=file))
+        except (DataError, ConfigurationError) as error:
+            refused.append(str(error))
+    assert not any("\n" in line for line in refused)
+    assert len(refused) > 10
+
+
+def test_channels_of_clients_are_not_lost(tmp_path: Path) -> None:
+    sites = tmp_path / "sites"
+    sites.mkdir()
+    rng = np.random.default_rng(0)
+    for name in ("a", "b"):
+        pixels = rng.integers(0, 256, size=(20, 6, 6, 5), dtype=np.uint8)
+        np.savez(sites / f"{name}.npz", x_train=pixels, y_train=np.arange(20) % 2)
+    dataset = load(data(source="clients", path=sites))
+    assert dataset.image_shape == (6, 6, 5)
+    assert dataset.train.images[dataset.train.used[-1]].tolist() in pixels.tolist()
+    np.savez(sites / "b.npz", x_train=pixels[..., :3], y_train=np.arange(20) % 2)
+    says(refusal(data(source="clients", path=sites)), "b.npz", "data.channels")
+
+
+def test_what_is_left_out_is_not_resized(tmp_path: Path) -> None:
+    labels = np.arange(50) % 5
+    file = tmp_path / "a.npz"
+    np.savez(file, x_train=np.zeros((50, 6, 6, 3), dtype=np.uint8), y_train=labels)
+    dataset = load(data(source="npz", path=file, size=8, classes=[3, 1]))
+    assert (len(dataset.train.images), len(dataset.test.images)) == (16, 4)
+    assert sorted(dataset.train.known_labels.tolist()) == [0] * 8 + [1] * 8
+
+
+def test_a_packed_set_may_be_larger_than_the_memory(tmp_path: Path) -> None:
+    """A file of holes stands for it: more than any machine has, and mapped all the same."""
+    images, side = 2**28, 64
+    with (tmp_path / "train-images.npy").open("wb") as stream:
+        described = {"descr": "|u1", "fortran_order": False, "shape": (images, side, side, 3)}
+        np.lib.format.write_array_header_1_0(stream, described)
+        try:
+            stream.truncate(stream.tell() + images * side * side * 3)
+        except OSError:
+            pytest.skip("this file system has no files of three terabytes")
+    array = mapped(tmp_path, "train", "images", [images, side, side, 3])
+    assert not array.flags.writeable
+    pixels = Pixels(array, torch.device("cpu"))
+    assert pixels[torch.tensor([0, images - 1])].sum() == 0

@@ -484,7 +484,7 @@ def test_the_command_says_what_was_left_out(pets: Path, tmp_path: Path, spoilt: 
     result = call(pets, tmp_path / "out", "--size", "8")
     assert result.exit_code == 0, result.output
     notes = [line for line in result.output.splitlines() if line.startswith("note: ")]
-    says(notes[0], "1 file is no image by name and left out", "notes.txt")
+    says(notes[0], "1 file(s) no image by name, left out", "notes.txt")
     says(notes[1], "3 image(s) could not be read and are left out", tmp_path / "out" / "pack.json", spoilt[0])
     says(result.output, "train 19, test 5 images")
 

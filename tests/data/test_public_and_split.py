@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
-from manyheads import Experiment, train
+from manyheads import ConfigurationError, Experiment, train
 from manyheads.checks import Checked, check
 from manyheads.cli import app
 from manyheads.data.arrays import Images
@@ -343,7 +343,9 @@ def sites(tmp_path: Path) -> Path:
 
 def test_private_accuracy_is_that_on_the_own_test_part(sites: Path) -> None:
     """And shared accuracy is that on all of them together."""
-    made = experiment({"source": "clients", "path": str(sites), "public_fraction": 0.2}, clients=3)
+    made = experiment(
+        {"source": "clients", "path": str(sites), "public": "fraction", "public_fraction": 0.2}, clients=3
+    )
     ensemble = assemble(made)
     train_by_hand(ensemble)
     measured = evaluate(ensemble.clients, ensemble.parts[-1])
@@ -362,7 +364,9 @@ def test_private_accuracy_is_that_on_the_own_test_part(sites: Path) -> None:
 
 def test_clients_keep_what_they_brought(sites: Path) -> None:
     """And their names; only what becomes public leaves them."""
-    checked = check(experiment({"source": "clients", "path": str(sites), "public_fraction": 0.2}, clients=3))
+    checked = check(
+        experiment({"source": "clients", "path": str(sites), "public": "fraction", "public_fraction": 0.2}, clients=3)
+    )
     assert [checked.client_name(client) for client in range(3)] == ["east", "north", "west"]
     for client, file in enumerate(sorted(sites.glob("*.npz"))):
         brought = {image.tobytes() for image in np.load(file)["x_train"]}
@@ -371,9 +375,36 @@ def test_clients_keep_what_they_brought(sites: Path) -> None:
     assert checked.sample_counts()["unused"] == 0
 
 
+def test_nothing_is_taken_from_clients_unasked(sites: Path) -> None:
+    """Without a public set there is none; a method that needs one says so."""
+    alone = {"name": "separate"}
+    checked = check(experiment({"source": "clients", "path": str(sites)}, clients=3, algorithm=alone))
+    assert checked.sample_counts()["public"] == 0
+    assert checked.sample_counts()["private"] == checked.sample_counts()["training"]
+    with pytest.raises(ConfigurationError, match="there is no public set; name one"):
+        check(experiment({"source": "clients", "path": str(sites)}, clients=3))
+
+
+def test_every_client_has_its_share_of_the_validation_part(sites: Path) -> None:
+    config = {"source": "clients", "path": str(sites), "public": "none", "validation_fraction": 0.25}
+    checked = check(experiment(config, clients=3, algorithm={"name": "separate"}))
+    owners = checked.dataset.train.owners
+    assert owners is not None
+    held = np.bincount(owners[checked.split.validation], minlength=3)
+    brought = np.bincount(owners[checked.dataset.train.used])
+    assert held.tolist() == np.rint(0.25 * brought).astype(int).tolist()
+    few = experiment({**config, "validation_fraction": 0.01}, clients=3, algorithm={"name": "separate"})
+    with pytest.raises(
+        ConfigurationError, match=r"client east: data\.validation_fraction = 0\.01: no validation samples"
+    ):
+        check(few)
+
+
 def test_names_of_clients_in_tables(sites: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    made = experiment({"source": "clients", "path": str(sites), "public_fraction": 0.2}, clients=3)
+    made = experiment(
+        {"source": "clients", "path": str(sites), "public": "fraction", "public_fraction": 0.2}, clients=3
+    )
     Path("run.toml").write_text(str(made))
     for output in (call("split", "run.toml"), call("run", "run.toml", "--out", "run", "--quiet")):
         says(output, "east", "north", "west")

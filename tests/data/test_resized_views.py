@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from manyheads.data.arrays import Images
 from manyheads.data.batches import Pixels, Samples
-from manyheads.data.views import AREA, ASPECT, apply_views, draw_views
+from manyheads.data.views import AREA, ASPECT, draw_views
 from manyheads.seeds import EVERYONE
+from tests.data.made import apply_views
 
 SIDES = st.integers(1, 24)
 

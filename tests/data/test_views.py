@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manyheads.data.views import PADDING, apply_views, draw_views, model_input
+from manyheads.data.views import PADDING, draw_views, model_input
+from tests.data.made import apply_views
 
 
 @settings(max_examples=40)

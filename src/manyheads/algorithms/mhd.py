@@ -163,8 +163,7 @@ class MHD(Algorithm):
         stop = min(step + self.pool_every, client.training.steps)
         if not entries or stop <= step:
             return
-        rows = client.public.window(step, stop, client.training.public_batch_size)
-        samples_SB, views_SB = rows.samples_SB.cpu().numpy(), rows.view_numbers_SB.cpu().numpy()
+        samples_SB, views_SB, _ = client.public.drawn(step, stop, client.training.public_batch_size)
         drawn = [client.pool.draw(self.targets_per_step, client.seed, client.index, s) for s in range(step, stop)]
         for entry in asked.values():
             due = [at for at, chosen in enumerate(drawn) if any(entries[number] is entry for number in chosen)]

@@ -4,6 +4,7 @@ A stream is an endless row of samples: epoch after epoch, each a fresh permutati
 step t is at positions t * batch_size ... (t + 1) * batch_size, so any window can be drawn without the ones before.
 """
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -42,7 +43,9 @@ class Pixels:
 
     def __init__(self, images: Images, device: torch.device) -> None:
         self.device = device
-        self._stored = torch.from_numpy(images)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that a map must not be written to, which nobody does
+            self._stored = torch.from_numpy(images)
         if device.type == "cuda" and images.nbytes <= DEVICE_SHARE * torch.cuda.mem_get_info(device)[0]:
             self._stored = self._stored.to(device)
 
@@ -112,8 +115,10 @@ class Samples:
         assert self._labels is not None, "an unlabelled set"
         return self._labels[samples]
 
-    def window(self, start: int, stop: int, batch_size: int) -> WindowRows:
-        """The rows of steps start ... stop - 1."""
+    def drawn(
+        self, start: int, stop: int, batch_size: int
+    ) -> tuple[Indices, NDArray[np.int64], NDArray[np.int16] | None]:
+        """Of steps start ... stop - 1 (S x B): which samples, which view of each, and what that is."""
         first, last = start * batch_size, stop * batch_size  # positions in the stream
         chosen, views, numbers = [], [], []
         for number, part in stream(len(self), first, last):
@@ -125,11 +130,17 @@ class Samples:
                 views.append(drawn[here])
         self._epoch_cache = {number: self._epoch_cache[number]}
         shape = (stop - start, batch_size)
-        return WindowRows(
-            self._tensor(self.indices[np.concatenate(chosen)].reshape(shape)),
-            self._tensor(np.concatenate(numbers).reshape(shape)),
-            self._grid(np.concatenate(views).reshape(*shape, -1)) if views else None,
+        return (
+            self.indices[np.concatenate(chosen)].reshape(shape),
+            np.concatenate(numbers).reshape(shape),
+            np.concatenate(views).reshape(*shape, -1) if views else None,
         )
+
+    def window(self, start: int, stop: int, batch_size: int) -> WindowRows:
+        """The rows of steps start ... stop - 1."""
+        samples, numbers, views = self.drawn(start, stop, batch_size)
+        grid = None if views is None else self._grid(views)
+        return WindowRows(self._tensor(samples), self._tensor(numbers), grid)
 
     def rows(self, window: WindowRows, step: int, dtype: torch.dtype) -> Rows:
         """The pixels of the window's step number `step`, counted from its start."""

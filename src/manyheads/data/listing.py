@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manyheads.data.arrays import Indices, Labels, Names
-from manyheads.data.pictures import Array, Pictures
+from manyheads.data.pictures import Array, Pictures, Some
 from manyheads.errors import ConfigurationError, DataError
 from manyheads.experiment import nearest
 from manyheads.seeds import generator
@@ -37,6 +37,13 @@ class Listing:
             return dataclasses.replace(self, kept=numbers)
         labels, fine, owners = (None if of is None else of[numbers] for of in (self.labels, self.fine, self.owners))
         return Listing(self.pictures.select(numbers), labels, fine, owners)
+
+    def only_kept(self) -> "Listing":
+        """Without the samples that are left out, so that they are not read either."""
+        if self.kept is None:
+            return self
+        labels, fine, owners = (None if of is None else of[self.kept] for of in (self.labels, self.fine, self.owners))
+        return Listing(Some(self.pictures, self.kept), labels, fine, owners)
 
     def renumbered(self, new_label: Labels) -> "Listing":
         """With other numbers for the same classes; without labels where some sample's class has no new number (-1)."""

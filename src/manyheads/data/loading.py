@@ -33,6 +33,8 @@ def load(config: DataConfig, *, labelled_public: bool = False) -> Dataset:
         if listing is not None:
             frame = plan.public_frame if part == "public" else plan.frame
             _refuse_copies(listing, frame)
+            if shape_of(listing.pictures) != frame.shape:
+                listing = listing.only_kept()  # what is left out need not be resized
             images, with_palette = read_all(listing.pictures, frame)
             palette += with_palette
             sets[part] = ImageSet(

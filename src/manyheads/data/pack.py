@@ -1,4 +1,4 @@
-"""Packing: any source into one folder of arrays that training maps from disk (the layout is in sources/packed.py).
+"""Packing: any source into one folder of arrays that training maps from disk (the layout is in sources/packs.py).
 
 Images are read in chunks by several processes, which write them at their places. A journal says which chunks are done,
 so the same command goes on where it was stopped. An image that cannot be read leaves its place empty and is listed.
@@ -32,7 +32,7 @@ from manyheads.data.listing import Found, Listing
 from manyheads.data.loading import frame_of
 from manyheads.data.pictures import Frame, Pictures, Reading, chunks, palette_note, read_into
 from manyheads.data.sources import find
-from manyheads.data.sources.packed import CARD, FORMAT, KINDS, mapped, read_card
+from manyheads.data.sources.packs import CARD, FORMAT, KINDS, mapped, read_card
 from manyheads.errors import ConfigurationError, DataError
 from manyheads.experiment import DataConfig, SourceConfig
 from manyheads.files import write_whole
@@ -51,13 +51,11 @@ def pack(config: DataConfig, out: Path, *, workers: int, progress: Progress = la
         )
     found = find(config)
     frame = frame_of(config, found)
-    if frame.channels not in (1, 3):
-        raise DataError(f"{found.where}: images have {frame.channels} channels; give data.channels = 1 or 3")
     parts = {
-        name: _without_left_out(part)
-        for name in ("train", "test", "public")
-        if (part := getattr(found, name)) is not None
+        name: part.only_kept() for name in ("train", "test", "public") if (part := getattr(found, name)) is not None
     }
+    if config.path is not None and Path(config.path).resolve() in out.resolve().parents:
+        raise DataError(f"{out}: lies within what is packed; give another folder")
     out.mkdir(parents=True, exist_ok=True)
     if (out / CARD).exists():
         raise DataError(f"{out}: is packed already; remove it or give another folder")
@@ -315,14 +313,6 @@ def _finish(job: _Job, journal: _Journal, found: Found, parts: dict[str, Listing
     }
     write_whole(job.out / CARD, json.dumps(card, indent=1).encode())
     return card
-
-
-def _without_left_out(part: Listing) -> Listing:
-    """Samples that `data.classes` left out are not packed."""
-    if part.kept is None:
-        return part
-    labels, fine, owners = (None if of is None else of[part.kept] for of in (part.labels, part.fine, part.owners))
-    return Listing(part.pictures.select(part.kept), labels, fine, owners)
 
 
 def _fingerprint(found: Found, frame: Frame, parts: dict[str, Listing]) -> str:

@@ -40,6 +40,9 @@ class Pictures(Protocol):
     def open(self, number: int, size: tuple[int, int] | None) -> Image.Image:
         """Decoded, perhaps smaller where the format can do that, but not below `size` (height, width)."""
 
+    def pixels(self, number: int) -> NDArray[np.uint8] | None:
+        """Height x width x channels, of one that is pixels already."""
+
     def select(self, numbers: Indices) -> "Pictures":
         """Some of them, in their order."""
 
@@ -58,7 +61,7 @@ class Files:
         return len(self.paths)
 
     def name(self, number: int) -> str:
-        return str(self.root / os.fsdecode(self.paths[number]))
+        return os.path.join(self.root, os.fsdecode(self.paths[number]))
 
     def open(self, number: int, size: tuple[int, int] | None) -> Image.Image:
         try:
@@ -66,13 +69,18 @@ class Files:
                 if size is not None and image.format == "JPEG":
                     image.draft(None, (max(size), max(size)))  # of either orientation
                 _refuse_deep(image)
-                return ImageOps.exif_transpose(image)
+                ImageOps.exif_transpose(image, in_place=True)
+                image.load()
+                return image
         except Unreadable:
             raise
         except FileNotFoundError:
             raise Unreadable("is gone") from None
         except Exception as error:  # whatever a damaged file makes a decoder raise
             raise Unreadable(f"cannot be decoded: {str(error).partition(chr(10))[0]}") from None
+
+    def pixels(self, number: int) -> None:
+        return None
 
     def select(self, numbers: Indices) -> "Files":
         return Files(self.root, self.paths[numbers])
@@ -108,7 +116,13 @@ class Array:
 
     def open(self, number: int, size: tuple[int, int] | None) -> Image.Image:
         image = self.images[number]
+        if image.shape[-1] > 4:
+            raise DataError(f"has {image.shape[-1]} channels, which is neither grey nor colour; make it so yourself")
         return Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image)
+
+    def pixels(self, number: int) -> NDArray[np.uint8]:
+        pixels: NDArray[np.uint8] = self.images[number]
+        return pixels
 
     def select(self, numbers: Indices) -> "Array":
         return Array(self.images[numbers], self.where)
@@ -144,6 +158,9 @@ class Entries:
         except Exception as error:
             raise Unreadable(f"cannot be decoded: {str(error).partition(chr(10))[0]}") from None
 
+    def pixels(self, number: int) -> None:
+        return None
+
     def select(self, numbers: Indices) -> "Entries":
         return Entries(self.rows, self.image, self.where, self.numbers[numbers])
 
@@ -175,6 +192,10 @@ class Joined:
         part, inside = self._find(number)
         return part.open(inside, size)
 
+    def pixels(self, number: int) -> NDArray[np.uint8] | None:
+        part, inside = self._find(number)
+        return part.pixels(inside)
+
     def select(self, numbers: Indices) -> "Joined":
         ends = np.cumsum([len(part) for part in self.parts])
         starts = ends - [len(part) for part in self.parts]
@@ -184,6 +205,32 @@ class Joined:
 
     def state(self) -> str:
         return "\n".join(part.state() for part in self.parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Some:
+    """Some of a row of images, which stays where it is: a copy of a memory map could fill the memory."""
+
+    every: Pictures
+    numbers: Indices
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def name(self, number: int) -> str:
+        return self.every.name(int(self.numbers[number]))
+
+    def open(self, number: int, size: tuple[int, int] | None) -> Image.Image:
+        return self.every.open(int(self.numbers[number]), size)
+
+    def pixels(self, number: int) -> NDArray[np.uint8] | None:
+        return self.every.pixels(int(self.numbers[number]))
+
+    def select(self, numbers: Indices) -> "Some":
+        return Some(self.every, self.numbers[numbers])
+
+    def state(self) -> str:
+        return self.every.select(self.numbers).state()
 
 
 @dataclass(frozen=True)
@@ -207,6 +254,9 @@ class Frame:
 
     def read(self, pictures: Pictures, number: int) -> tuple[NDArray[np.uint8], bool]:
         """The pixels of an image, and whether it had a palette."""
+        pixels = pictures.pixels(number)
+        if pixels is not None and pixels.shape == self.shape:
+            return pixels, False
         image = pictures.open(number, (self.height, self.width) if self.any_size else None)
         palette = image.mode in ("P", "PA")
         image = self._coloured(image)
@@ -217,6 +267,8 @@ class Frame:
     def _coloured(self, image: Image.Image) -> Image.Image:
         if image.mode == "P" and "transparency" in image.info:
             image = image.convert("RGBA")
+        if self.channels not in (1, 3):
+            raise DataError(f"has not {self.channels} channels as the first image; give data.channels = 1 or 3")
         mode = "L" if self.channels == 1 else "RGB"
         if mode == "L" and image.mode not in GREY and not self.any_colour:
             raise DataError("is in colour, but the first image is grey; say which you want: data.channels = 1 or 3")
@@ -310,8 +362,9 @@ def palette_note(names: Sequence[str]) -> tuple[str, ...]:
 
 def shape_of(pictures: Pictures) -> tuple[int, int, int]:
     """Height, width and channels of the first image that can be read."""
-    if isinstance(pictures, Array):
-        height, width, channels = pictures.images.shape[1:]
+    first = pictures.pixels(0) if len(pictures) else None
+    if first is not None:
+        height, width, channels = first.shape
         return height, width, channels
     why = "there are no images"
     for number in range(len(pictures)):

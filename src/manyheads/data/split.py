@@ -32,7 +32,7 @@ class Split:
 def split(config: DataConfig, dataset: Dataset, clients: int, seed: int) -> Split:
     """Divide the training samples as `[data]` says, or as they came."""
     train, classes = dataset.train, dataset.private_classes
-    public, validation, private = _parts(config, train.used, seed)
+    public, validation, private = _parts(config, dataset, seed)
     labels = train.known_labels[private]
     primary: tuple[tuple[int, ...], ...] = tuple(() for _ in range(clients))
     if train.owners is not None:
@@ -107,14 +107,29 @@ def assignment_probabilities(
     return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
 
-def _parts(config: DataConfig, used: Indices, seed: int) -> tuple[Indices, Indices, Indices]:
+def _parts(config: DataConfig, dataset: Dataset, seed: int) -> tuple[Indices, Indices, Indices]:
+    """Public, validation and private samples: of all training samples, or of each client that brought some."""
+    owners, used = dataset.train.owners, dataset.train.used
+    if owners is None:
+        return _cut(config, used, generator(seed, "parts"))
+    cuts = []
+    for client, name in enumerate(dataset.client_names):
+        try:
+            cuts.append(_cut(config, used[owners[used] == client], generator(seed, "parts", client)))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"client {name}: {error}") from None
+    public, validation, private = (np.concatenate(parts) for parts in zip(*cuts, strict=True))
+    return public, validation, private
+
+
+def _cut(config: DataConfig, used: Indices, rng: np.random.Generator) -> tuple[Indices, Indices, Indices]:
     """Public, validation and private samples.
 
     One shuffled row of all samples: private samples are taken from its end and the public ones from its start, so
     that the private part stays as it is while the public one grows.
     """
     samples = len(used)
-    order = used[generator(seed, "parts").permutation(samples)]
+    order = used[rng.permutation(samples)]
     private_size = round(config.private_share * samples)
     if private_size == 0:
         raise ConfigurationError(
@@ -187,6 +202,8 @@ def _owners_by_fine_class(labels: Labels, fine: Labels | None, private: Indices,
 
 def _fewer(indices: Indices, labels: Labels, most: int, rng: np.random.Generator) -> Indices:
     """At most so many of each label, drawn."""
+    if len(indices) == 0:
+        return indices
     drawn = rng.permutation(indices)
     return np.sort(np.concatenate([drawn[labels[drawn] == label][:most] for label in np.unique(labels[drawn])]))
 

@@ -84,12 +84,6 @@ def show(stored_NHWC: Tensor, samples_B: Tensor, grid: Grid) -> Tensor:
     return blended.add_(2 ** (2 * FRACTION - 1)).bitwise_right_shift_(2 * FRACTION).to(torch.uint8)
 
 
-def apply_views(images_BHWC: Tensor, views_BV: Tensor) -> Tensor:
-    """Each image in its view."""
-    every = torch.arange(len(images_BHWC), device=images_BHWC.device)
-    return show(images_BHWC, every, grid_of(views_BV, *images_BHWC.shape[1:3]))
-
-
 def model_input(images_BHWC: Tensor, dtype: torch.dtype) -> Tensor:
     """Pixels of 0 to 255 as numbers around zero, B x channels x height x width in channels_last order.
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from manyheads.data.listing import Found
 from manyheads.data.sources.folders import clients, folder
-from manyheads.data.sources.huggingface import huggingface
-from manyheads.data.sources.packed import packed
+from manyheads.data.sources.hub import huggingface
+from manyheads.data.sources.packs import packed
 from manyheads.data.sources.plain import digits, npz
-from manyheads.data.sources.torchvision import torchvision
+from manyheads.data.sources.vision import torchvision
 from manyheads.errors import ConfigurationError
 from manyheads.experiment import SourceConfig, nearest
 

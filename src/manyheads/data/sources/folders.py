@@ -18,7 +18,8 @@ from manyheads.experiment import SourceConfig, nearest
 SUFFIXES = frozenset({
     ".avif", ".bmp", ".gif", ".jp2", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp",
 })  # fmt: skip
-TRAIN, TESTS, PUBLIC = "train", ("test", "val"), "public"
+TRAIN, TESTS, PUBLIC = ("train", "training"), ("test", "testing", "val", "valid", "validation"), "public"
+PARTS = frozenset({*TRAIN, *TESTS, PUBLIC})
 
 
 def folder(config: SourceConfig) -> Found:
@@ -28,32 +29,60 @@ def folder(config: SourceConfig) -> Found:
     `test`, and FOLDER/public is a public part. A folder that holds images and no sub-folders has no labels.
     """
     path = folder_of(config)
-    where, notes = where_of(config, path), _Notes()
-    base = path / TRAIN if (path / TRAIN).is_dir() else path
-    tests = [path / name for name in TESTS if (path / name).is_dir()]
-    classes = [name for name in _folders(base) if base != path or name not in (*TESTS, PUBLIC)]
+    where, notes, parts = where_of(config, path), _Notes(), _parts(path)
+    base = next((parts[name] for name in TRAIN if name in parts), path)
+    classes = [name for name in _folders(base) if base != path or name.casefold() not in PARTS]
     if not classes:
-        if base != path and set(_folders(path)) - {TRAIN, PUBLIC, *TESTS}:
-            raise DataError(
-                f"{base}: holds no sub-folders, one per class, though it is called {TRAIN}; if it is a class itself, "
-                "put all classes below another folder of this name"
-            )
-        images = list(_images(base, notes))
-        if not images:
-            raise DataError(f"{where}: holds neither images nor sub-folders of images, one per class")
-        return Found(path.name, where, Listing(files(base, images), None), notes=notes.lines())
+        return _unlabelled(path, base, where, notes)
+    _refuse_organisations(base, classes, where)
     train = _labelled(base, classes, notes)
     notes.beside += [str(e) for e in sorted(base.iterdir()) if e.suffix.lower() in SUFFIXES and e.is_file()]
-    test = None
-    if tests:
-        unknown = sorted(set(_folders(tests[0])) - set(classes))
-        if unknown:
-            raise DataError(f"{tests[0] / unknown[0]}: the training part has no class {unknown[0]}")
-        test = _labelled(tests[0], [name for name in classes if (tests[0] / name).is_dir()], notes, classes)
-    found = Found(path.name, where, train, test, class_names=tuple(classes))
-    if (path / PUBLIC).is_dir():
-        found = dataclasses.replace(found, public=_public(folder(_at(config, path / PUBLIC)), classes))
+    if base != path:
+        notes.beside += [str(path / name) for name in _folders(path) if name.casefold() not in PARTS]
+    tests = [parts[name] for name in TESTS if name in parts]
+    notes.flat += [str(test) for test in tests if not _folders(test)]
+    tests = [test for test in tests if _folders(test)]
+    found = Found(
+        path.name, where, train, _test(tests[0], classes, notes) if tests else None, class_names=tuple(classes)
+    )
+    if PUBLIC in parts:
+        found = dataclasses.replace(found, public=_public(folder(_at(config, parts[PUBLIC])), classes))
     return dataclasses.replace(found, notes=notes.lines())
+
+
+def _parts(path: Path) -> dict[str, Path]:
+    """The sub-folders that have a meaning by their name, in whatever case it is written."""
+    return {name.casefold(): path / name for name in _folders(path) if name.casefold() in PARTS}
+
+
+def _unlabelled(path: Path, base: Path, where: str, notes: "_Notes") -> Found:
+    if base != path and any(name.casefold() not in PARTS for name in _folders(path)):
+        raise DataError(
+            f"{base}: holds no sub-folders, one per class, though it is called {base.name}; if it is a class itself, "
+            "put all classes below another folder of this name"
+        )
+    images = list(_images(base, notes))
+    if not images:
+        raise DataError(f"{where}: holds neither images nor sub-folders of images, one per class")
+    return Found(path.name, where, Listing(files(base, images), None), notes=notes.lines())
+
+
+def _refuse_organisations(base: Path, classes: Sequence[str], where: str) -> None:
+    """Folders that hold the same folders, and no images, are not classes."""
+    inner = [set(_folders(base / name)) for name in classes]
+    shared = sorted(set.intersection(*inner))
+    if len(classes) > 1 and shared and not any(_holds_images(base / name) for name in classes):
+        raise DataError(
+            f"{where}: its sub-folders {classes[0]}, {classes[1]}, ... hold no images, but all hold {shared[0]}/, "
+            'so they are no classes; one folder per organisation is source = "clients"'
+        )
+
+
+def _test(path: Path, classes: Sequence[str], notes: "_Notes") -> Listing:
+    unknown = sorted(set(_folders(path)) - set(classes))
+    if unknown:
+        raise DataError(f"{path / unknown[0]}: the training part has no class {unknown[0]}")
+    return _labelled(path, [name for name in classes if (path / name).is_dir()], notes, classes)
 
 
 def clients(config: SourceConfig) -> Found:
@@ -72,6 +101,7 @@ def clients(config: SourceConfig) -> Found:
                 raise DataError(f"{members[name]} and {entry}: two clients of one name; rename one")
             members[name] = entry
     public = members.pop(PUBLIC, None)
+    unlabelled = config.model_copy(update={"label": None, "fine_label": None})
     if not members:
         raise DataError(f"{where}: holds no clients; needed: one folder or .npz file for each")
     found = [_client(config, entry) for entry in members.values()]
@@ -85,7 +115,7 @@ def clients(config: SourceConfig) -> Found:
         where,
         _joined([one.train for one in found]),
         None if lacking else _joined([test for test in tests if test is not None]),
-        None if public is None else _public(_client(config, public), names if named else ()),
+        None if public is None else _public(_client(unlabelled, public), names if named else ()),
         class_names=names,
         named=named,
         client_names=tuple(members),
@@ -188,18 +218,32 @@ def _folders(path: Path) -> list[str]:
     return sorted(entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
 
 
+def _holds_images(path: Path) -> bool:
+    return any(os.path.splitext(entry.name)[1].lower() in SUFFIXES for entry in os.scandir(path) if entry.is_file())
+
+
 def _images(path: Path, notes: "_Notes") -> Iterator[str]:
-    """The image files of a folder and of what lies below it, by name."""
-    for root, folders, names in os.walk(path):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+    """The image files of a folder and of what lies below it, by name; links are followed, but not in circles."""
+    seen = set()
+
+    def refuse(error: OSError) -> None:
+        raise DataError(f"{error.filename}: cannot be read: {error.strerror}")
+
+    for root, folders, names in os.walk(path, onerror=refuse, followlinks=True):
+        seen.add(os.path.realpath(root))
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not name.startswith(".") and os.path.realpath(os.path.join(root, name)) not in seen
+        )
+        inside = os.path.relpath(root, path)
         for name in sorted(names):
             if name.startswith("."):
                 continue
-            full = Path(root) / name
-            if full.suffix.lower() in SUFFIXES:
-                yield str(full.relative_to(path))
+            if os.path.splitext(name)[1].lower() in SUFFIXES:
+                yield name if inside == "." else os.path.join(inside, name)
             else:
-                notes.other.append(str(full))
+                notes.other.append(os.path.join(root, name))
 
 
 class _Notes:
@@ -208,11 +252,12 @@ class _Notes:
     def __init__(self) -> None:
         self.other: list[str] = []
         self.beside: list[str] = []
+        self.flat: list[str] = []
 
     def lines(self) -> tuple[str, ...]:
-        texts = ((self.other, "no image by name"), (self.beside, "beside the folders of classes"))
-        return tuple(
-            f"{len(files)} file{'s are' if len(files) > 1 else ' is'} {what} and left out: {files[0]}"
-            for files, what in texts
-            if files
+        texts = (
+            (self.other, "file(s) no image by name"),
+            (self.beside, "file(s) or folder(s) beside the folders of classes"),
+            (self.flat, "folder(s) without labels"),
         )
+        return tuple(f"{len(found)} {what}, left out: {found[0]}" for found, what in texts if found)

@@ -75,8 +75,8 @@ def mapped(path: Path, part: str, kind: str, shape: list[int]) -> NDArray[Any]:
     """One array of a packed folder, found to be what the card says."""
     file = path / f"{part}-{kind}.npy"
     try:
-        # "c": a private view, never written back; torch warns about arrays that it must not write to.
-        array: NDArray[Any] = np.load(file, mmap_mode="c", allow_pickle=False)
+        # Read-only: a map that could be written to may not be larger than the memory.
+        array: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
         raise DataError(f"{file}: cannot be mapped: {str(error).partition(chr(10))[0]}; pack it again") from None
     if list(array.shape) != shape:

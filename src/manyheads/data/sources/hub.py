@@ -44,7 +44,8 @@ def huggingface(config: SourceConfig) -> Found:
 
 def _wanted(splits: Mapping[str, Any], config: SourceConfig, where: str) -> list[tuple[str, Any]]:
     """The training split, and the test split where there is one."""
-    wanted = {"train_split": config.train_split or "train", "test_split": config.test_split or "test"}
+    tests = [name for name in ("test", "validation", "val") if name in splits]
+    wanted = {"train_split": config.train_split or "train", "test_split": config.test_split or (tests or ["test"])[0]}
     for key, name in wanted.items():
         if name not in splits and (key == "train_split" or config.test_split):
             raise DataError(f'{config.section}.{key} = "{name}": {where} has no such split; {nearest(name, splits)}')
