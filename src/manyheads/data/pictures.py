@@ -7,11 +7,12 @@ import contextlib
 import hashlib
 import os
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,29 +30,35 @@ class Unreadable(Exception):
     """One image that cannot be read; the text says why."""
 
 
-class Pictures(Protocol):
+class Pictures(ABC):
     """A row of images that can be opened one by one."""
 
+    @abstractmethod
     def __len__(self) -> int: ...
 
+    @abstractmethod
     def name(self, number: int) -> str:
         """What a person calls it: a file, or a place in an array."""
 
+    @abstractmethod
     def open(self, number: int, size: tuple[int, int] | None) -> Image.Image:
         """Decoded, perhaps smaller where the format can do that, but not below `size` (height, width)."""
 
     def pixels(self, number: int) -> NDArray[np.uint8] | None:
         """Height x width x channels, of one that is pixels already."""
+        return None
 
+    @abstractmethod
     def select(self, numbers: Indices) -> "Pictures":
         """Some of them, in their order."""
 
+    @abstractmethod
     def state(self) -> str:
         """A text that changes when the images do."""
 
 
 @dataclass(frozen=True, eq=False)
-class Files:
+class Files(Pictures):
     """Image files, below one folder."""
 
     root: Path
@@ -79,9 +86,6 @@ class Files:
         except Exception as error:  # whatever a damaged file makes a decoder raise
             raise Unreadable(f"cannot be decoded: {str(error).partition(chr(10))[0]}") from None
 
-    def pixels(self, number: int) -> None:
-        return None
-
     def select(self, numbers: Indices) -> "Files":
         return Files(self.root, self.paths[numbers])
 
@@ -102,7 +106,7 @@ def files(root: Path, paths: Sequence[str]) -> Files:
 
 
 @dataclass(frozen=True, eq=False)
-class Array:
+class Array(Pictures):
     """Images that are pixels already."""
 
     images: Images
@@ -132,7 +136,7 @@ class Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Entries:
+class Entries(Pictures):
     """Images that a library decodes, one by one."""
 
     rows: Any  # anything with a length and numbered entries
@@ -158,9 +162,6 @@ class Entries:
         except Exception as error:
             raise Unreadable(f"cannot be decoded: {str(error).partition(chr(10))[0]}") from None
 
-    def pixels(self, number: int) -> None:
-        return None
-
     def select(self, numbers: Indices) -> "Entries":
         return Entries(self.rows, self.image, self.where, self.numbers[numbers])
 
@@ -169,7 +170,7 @@ class Entries:
 
 
 @dataclass(frozen=True, eq=False)
-class Joined:
+class Joined(Pictures):
     """Several rows of images, one after the other."""
 
     parts: tuple[Pictures, ...]
@@ -208,7 +209,7 @@ class Joined:
 
 
 @dataclass(frozen=True, eq=False)
-class Some:
+class Some(Pictures):
     """Some of a row of images, which stays where it is: a copy of a memory map could fill the memory."""
 
     every: Pictures
