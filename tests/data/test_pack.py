@@ -16,7 +16,7 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
-from manyheads import ConfigurationError, Experiment, train
+from manyheads import ConfigurationError, DataError, Experiment, train
 from manyheads.cli import app
 from manyheads.data import pictures
 from manyheads.data.arrays import ImageSet
@@ -569,3 +569,11 @@ def test_a_packed_folder_trains(pets: Path, tmp_path: Path) -> None:
     summary = train(small_experiment(source="packed", path=str(tmp_path / "out"))).summary
     assert summary["classes"] == ["cat", "dog", "owl"]
     assert summary["image_shape"] == [8, 8, 3]
+
+
+def test_a_folder_is_not_packed_into_itself(tmp_path: Path) -> None:
+    """What is packed would be taken for a class the next time."""
+    pets = class_folders(tmp_path / "pets", {"cat": 4, "dog": 4})
+    with pytest.raises(DataError, match="lies within what is packed"):
+        pack(data(source="folder", path=pets), pets / "packed", workers=1)
+    assert not (pets / "packed").exists()

@@ -54,7 +54,8 @@ def pack(config: DataConfig, out: Path, *, workers: int, progress: Progress = la
     parts = {
         name: part.only_kept() for name in ("train", "test", "public") if (part := getattr(found, name)) is not None
     }
-    if config.path is not None and Path(config.path).resolve() in out.resolve().parents:
+    reads_all = config.source in ("folder", "clients")  # of a folder: what lies in it would be taken for a class
+    if reads_all and config.path is not None and Path(config.path).resolve() in out.resolve().parents:
         raise DataError(f"{out}: lies within what is packed; give another folder")
     out.mkdir(parents=True, exist_ok=True)
     if (out / CARD).exists():
