@@ -1,5 +1,6 @@
 """Everything that an experiment says, loaded and found consistent; no model is trained and nothing is written."""
 
+import math
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -36,6 +37,7 @@ class Checked:
     graph: CommunicationGraph
     algorithm: Algorithm
     models: tuple[ModelFacts, ...]  # by client
+    problems: tuple[str, ...]  # why it could not be trained, where that was not asked for
 
     @property
     def heads(self) -> int:
@@ -130,7 +132,21 @@ class Checked:
     @cached_property
     def notes(self) -> list[str]:
         """What a person should know before training: about the files, and about images that are there twice."""
-        return [*self.dataset.notes, *self._duplicates()]
+        return [*self.problems, *self.dataset.notes, *self._duplicates(), *self._odd_settings()]
+
+    def _odd_settings(self) -> list[str]:
+        """What is allowed and seldom meant."""
+        data, found = self.experiment.data, []
+        if self.algorithm.needs_neighbours and self.exchange_steps == {0}:
+            found.append("clients exchange nothing but their first weights: training.steps is not above one exchange")
+        nobodys = set(range(self.dataset.private_classes)).difference(*self.split.primary_labels)
+        if math.isinf(data.skew) and any(self.split.primary_labels) and nobodys:
+            names = ", ".join(self.dataset.class_names[label] for label in sorted(nobodys)[:5])
+            found.append(
+                f"{len(nobodys)} label(s) are nobody's primary label and go evenly to all: {names}; "
+                'data.primary_labels.assignment = "even" leaves none out'
+            )
+        return found
 
     def _duplicates(self) -> list[str]:
         """Images that are in two parts which should have none in common, a line for each kind."""
@@ -152,10 +168,13 @@ class Checked:
         return [f"{number} {text} (the same pixels)" for number, text in found if number]
 
 
-def check(experiment: Experiment, *, pretrained: bool = False, loaded: Checked | None = None) -> Checked:
+def check(
+    experiment: Experiment, *, pretrained: bool = False, loaded: Checked | None = None, to_train: bool = True
+) -> Checked:
     """Load the data and check everything; raise where something is wrong. `pretrained`: also the files of weights.
 
-    Data that were loaded for another experiment with the same `[data]` need not be loaded again.
+    Data that were loaded for another experiment with the same `[data]` need not be loaded again. Not `to_train`, only
+    to look at the data: what training would refuse is a note.
     """
     algorithm = algorithms.make_algorithm(experiment.algorithm)
     labelled = algorithm.reads_public_labels
@@ -179,9 +198,15 @@ def check(experiment: Experiment, *, pretrained: bool = False, loaded: Checked |
     graph = _graph(experiment, len(groups))
     parts = split(experiment.data, dataset, experiment.clients, experiment.seed)
     algorithm.check(experiment.training.steps, dataset.classes)
-    _check(experiment, algorithm, graph, parts, dataset)
+    problems = []
+    try:
+        _check(experiment, algorithm, graph, parts, dataset)
+    except ConfigurationError as error:
+        if to_train:
+            raise
+        problems = [f"to train, this has to change: {error}"]
     models = _models(experiment, dataset, algorithm, pretrained=pretrained)
-    checked = Checked(experiment, dataset, parts, groups, graph, algorithm, models)
+    checked = Checked(experiment, dataset, parts, groups, graph, algorithm, models, tuple(problems))
     _check_equal_models(checked)
     return checked
 

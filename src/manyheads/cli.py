@@ -14,9 +14,11 @@ import typer
 from manyheads.checks import check
 from manyheads.console import Screen
 from manyheads.data.pack import pack, verify
+from manyheads.data.sources.packs import read_card
 from manyheads.demo import DEMO_OUT, demo_runs, make_room, moral
 from manyheads.errors import ConfigurationError, DataError, ManyheadsError, RunError
 from manyheads.experiment import DataConfig, Experiment
+from manyheads.export import client_number
 from manyheads.export import export as export_model
 from manyheads.files import write_whole
 from manyheads.frontier import cells
@@ -183,7 +185,7 @@ def split(
 ) -> None:
     """Show who owns which samples, before anything is trained."""
     screen = Screen(quiet)
-    checked = check(Experiment.load(experiment, settings or ()))
+    checked = check(Experiment.load(experiment, settings or ()), to_train=False)
     parts, dataset, counts = checked.split, checked.dataset, checked.label_counts().tolist()
     names = [checked.client_name(client) for client in range(len(counts))]
     screen.show(tables.split_table(counts, parts.primary_labels, dataset.class_names, names))
@@ -200,9 +202,7 @@ def split(
 
 @functools.partial(command, name="pack")
 def pack_images(
-    what: Annotated[
-        Path, typer.Argument(metavar="WHAT", help="An experiment (its [data]), a folder, or an .npz file.")
-    ],
+    what: Annotated[Path, typer.Argument(metavar="WHAT", help="An experiment (its data), a folder, or an .npz file.")],
     out: Annotated[Path | None, typer.Argument(metavar="OUT", help="The new folder.")] = None,
     size: Annotated[int | None, typer.Option(min=1, help="Height and width.", show_default="as they are")] = None,
     source: Annotated[str | None, typer.Option(help="Of a folder: folder, clients, huggingface, ...")] = None,
@@ -218,7 +218,8 @@ def pack_images(
             damaged = verify(what, progress)
         if damaged:
             raise DataError(f"{what}: {len(damaged)} images are damaged, the first {damaged[0]}; pack it again")
-        screen.say(f"{what}: every image is what it was when it was packed.")
+        count = sum(part["images"][0] for part in read_card(what)["parts"].values())
+        screen.say(f"{what}: all {count:,} images are what they were when they were packed.")
         return
     if out is None:
         raise ConfigurationError("OUT: missing; manyheads pack WHAT OUT --size 64")
@@ -327,13 +328,14 @@ def _last_head(summaries: Sequence[dict[str, Any]]) -> list[float]:
 @command
 def export(
     folder: RunPath,
-    client: Annotated[int, typer.Option(help="Whose model.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="The new folder.", show_default="RUN/exports/client-N")] = None,
+    client: Annotated[str, typer.Option(help="Whose model: a number, or a name.")] = "0",
+    out: Annotated[Path | None, typer.Option(help="The new folder.", show_default="RUN/exports/NAME")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Write a client's model as files with a model card; `manyheads.load_model` reads them."""
-    place = out or folder / "exports" / f"client-{client}"
-    card = export_model(folder, client, place)
+    number = client_number(folder, int(client) if client.lstrip("-").isdigit() else client)
+    place = out or folder / "exports" / read_summary(folder)["clients"][number]["name"]
+    card = export_model(folder, number, place)
     Screen(quiet).say(f"{place}: {card['name']}, {card['heads']} heads, {len(card['classes'])} classes; see README.md")
 
 

@@ -10,7 +10,7 @@ import torch
 
 from manyheads.classifier import Classifier, choose_head
 from manyheads.errors import ConfigurationError, RunError
-from manyheads.experiment import ModelConfig
+from manyheads.experiment import ModelConfig, nearest
 from manyheads.files import digest, write_whole
 from manyheads.models.backbones import has_width
 from manyheads.models.client_model import ClientModel, make_model
@@ -25,7 +25,7 @@ from manyheads.runs import (
 
 
 def load_model(
-    path: str | Path, client: int | None = None, head: int | None = None, task: str = "shared"
+    path: str | Path, client: int | str | None = None, head: int | None = None, task: str = "shared"
 ) -> Classifier:
     """The model of a client of a finished run (the first, unless told), or of an exported folder, ready to classify.
 
@@ -35,15 +35,16 @@ def load_model(
     folder = Path(path)
     if (folder / "model.json").is_file():
         card = _read_card(folder)
-        if client is not None and card["client"] != client:
+        if client is not None and client not in (card["client"], card["name"]):
             raise ConfigurationError(f"client = {client}: {folder} holds the model of {card['name']} only")
         model = _model(card)
         tensors = read_tensors(folder / "model.safetensors", card["sha256"])
         model.load_state_dict(tensors)
     else:
-        card = describe(folder, client or 0)
-        model = _model(card, read_summary(folder)["clients"][client or 0]["maps"])
-        tensors, _ = read_client_values(folder, client or 0)
+        number = client_number(folder, client or 0)
+        card = describe(folder, number)
+        model = _model(card, read_summary(folder)["clients"][number]["maps"])
+        tensors, _ = read_client_values(folder, number)
         state = FlatState(model, trainable=False)
         integers = {name: tensors[f"integer {name}"] for name in state.integers}
         state.load(tensors["values"], integers)
@@ -52,11 +53,21 @@ def load_model(
     return Classifier(model, chosen, card["classes"], (height, width, channels))
 
 
+def client_number(folder: Path, client: int | str) -> int:
+    """Of a client of a finished run, which may be named."""
+    names = [own["name"] for own in read_summary(folder)["clients"]]
+    if isinstance(client, str):
+        if client not in names:
+            raise ConfigurationError(f'client = "{client}": not in this run; {nearest(client, names)}')
+        return names.index(client)
+    if not 0 <= client < len(names):
+        raise ConfigurationError(f"client = {client}: this run has clients 0 to {len(names) - 1}")
+    return client
+
+
 def describe(folder: Path, client: int) -> dict[str, Any]:
     """Everything a user of one client's model has to know."""
     experiment, summary = read_experiment(folder), read_summary(folder)
-    if not 0 <= client < len(summary["clients"]):
-        raise ConfigurationError(f"client = {client}: this run has clients 0 to {len(summary['clients']) - 1}")
     own = summary["clients"][client]
     return {
         "name": own["name"],

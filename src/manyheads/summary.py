@@ -9,6 +9,7 @@ import torch
 
 from manyheads.ensemble import Ensemble
 from manyheads.evaluate import Evaluation, Taught, best_head, head_for_private_task, hop_means, mean_by_head
+from manyheads.models.backbones import has_width
 from manyheads.runs import Event
 from manyheads.version import __version__
 
@@ -135,7 +136,7 @@ def _client(e: Ensemble, index: int, test: Evaluation, validation: Evaluation | 
     return {
         "name": client.name,
         "backbone": e.experiment.model.of(index).backbone,
-        "width": e.experiment.model.of(index).width,
+        "width": e.experiment.model.of(index).width if has_width(e.models[index].backbone) else None,
         "embedding_width": e.embedding_widths[index],
         "maps": e.foreign_widths(index),
         "parameters": e.models[index].parameters,

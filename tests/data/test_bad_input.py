@@ -171,9 +171,11 @@ def test_files_that_are_no_images_are_noted(pets: Path) -> None:
     (pets / "cat" / "readme.txt").write_text("cats")
     (pets / "cat" / ".hidden.png").write_bytes(b"")
     dataset = load(data(source="folder", path=pets))
-    assert dataset.notes == (f"1 file(s) no image by name, left out: {pets / 'cat' / 'readme.txt'}",)
+    assert dataset.notes == (f"left out: 1 file(s) that are no images by name: {pets / 'cat' / 'readme.txt'}",)
     (pets / "dog" / "Thumbs.db").write_bytes(b"")
-    assert load(data(source="folder", path=pets)).notes[0].startswith("2 file(s) no image by name, left out: ")
+    assert (
+        load(data(source="folder", path=pets)).notes[0].startswith("left out: 2 file(s) that are no images by name: ")
+    )
     assert len(dataset.train.used) + len(dataset.test.used) == 10
 
 
@@ -206,12 +208,12 @@ def test_a_truncated_image_is_named(pets: Path, suffix: str) -> None:
 
 def test_an_empty_image_file_is_named(pets: Path) -> None:
     (pets / "dog" / "empty.png").write_bytes(b"")
-    says(refused_folder(pets), pets / "dog" / "empty.png", "cannot be decoded")
+    says(refused_folder(pets), pets / "dog" / "empty.png", "is empty")
 
 
 def test_an_image_that_only_its_name_calls_one(pets: Path) -> None:
     (pets / "dog" / "text.png").write_text("I am a text\nof two lines")
-    says(refused_folder(pets), pets / "dog" / "text.png", "cannot be decoded")
+    says(refused_folder(pets), pets / "dog" / "text.png", "is not an image")
 
 
 def test_a_link_to_nothing(pets: Path) -> None:

@@ -125,7 +125,7 @@ def with_one(name: str, tensor: Tensor) -> Callable[[dict[str, Tensor]], dict[st
         (without("layer4.1.bn2.running_var"), 'has no "layer4.1.bn2.running_var" (16), which resnet18 needs'),
         (
             with_one("conv1.weight", torch.zeros(2, 3, 7, 7)),
-            '"conv1.weight" is 2 x 3 x 7 x 7, resnet18 here needs 2 x 1 x 3 x 3',
+            '"conv1.weight" is 2 x 3 x 7 x 7, resnet18 here needs 2 x 1 x 3 x 3; model.stem = "large" has that',
         ),
         (
             with_one("layer5.0.conv1.weight", torch.zeros(2, 2)),

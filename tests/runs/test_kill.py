@@ -159,8 +159,9 @@ def test_what_the_two_interrupts_say(tiny: Experiment, tmp_path: Path) -> None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     assert process.stdout is not None
-    said = [process.stdout.readline() for _ in range(tiny.clients + 1)]
-    assert [line.partition(":")[0] for line in said[:-1]] == [f"client-{client}" for client in range(tiny.clients)]
+    said = [process.stdout.readline() for _ in range(tiny.clients + 2)]
+    clients = [f"client-{client}" for client in range(tiny.clients)]
+    assert [line.partition(":")[0] for line in said[:-1]] == [*clients, "note"]  # that nothing will be exchanged
     assert "Press Ctrl-C again" in said[-1]
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from manyheads.data.arrays import Images, Indices
 from manyheads.errors import DataError
@@ -83,6 +83,9 @@ class Files(Pictures):
             raise
         except FileNotFoundError:
             raise Unreadable("is gone") from None
+        except UnidentifiedImageError:
+            empty = os.path.getsize(self.name(number)) == 0
+            raise Unreadable("is empty" if empty else "is not an image, or one of an unknown kind") from None
         except Exception as error:  # whatever a damaged file makes a decoder raise
             raise Unreadable(f"cannot be decoded: {str(error).partition(chr(10))[0]}") from None
 
@@ -282,7 +285,7 @@ class Frame:
         if not self.any_size:
             raise DataError(
                 f"is {image.height} x {image.width}, the first image {self.height} x {self.width}; "
-                "give a common data.size"
+                "give a common data.size (pack: --size)"
             )
         if self.fit == "crop":
             return ImageOps.fit(image, (self.width, self.height), Image.Resampling.BILINEAR)

@@ -6,6 +6,8 @@ They are built on the CPU by their own constructors, which draw from torch's gen
 import difflib
 import importlib
 import inspect
+import os
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from manyheads.errors import ConfigurationError, ModelError
-from manyheads.experiment import ModelConfig
+from manyheads.experiment import ModelConfig, nearest
 from manyheads.models.dropout import named_dropout
 
 ImageShape = tuple[int, int, int]  # height, width, channels
@@ -75,8 +77,14 @@ def refused(images: Tensor, error: Exception) -> str:
 
 
 def first_line(error: BaseException) -> str:
+    """What was raised, and the last place outside torch that it came through."""
     text = str(error).strip()
-    return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
+    said = f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
+    torch_itself, here = os.path.dirname(torch.__file__), os.path.dirname(__file__)
+    places = [
+        p for p in traceback.extract_tb(error.__traceback__) if not p.filename.startswith((torch_itself, here, "<"))
+    ]
+    return f"{said} ({os.path.basename(places[-1].filename)}, line {places[-1].lineno})" if places else said
 
 
 def shape_text(shape: torch.Size) -> str:
@@ -141,7 +149,14 @@ def _own(name: str, config: ModelConfig, image_shape: ImageShape) -> nn.Module:
 def _found(name: str) -> Callable[..., Any]:
     module, _, attribute = name.partition(":")
     try:
-        found: Any = getattr(importlib.import_module(module), attribute)
+        imported = importlib.import_module(module)
+        if not hasattr(imported, attribute):
+            public = [key for key in vars(imported) if not key.startswith("_")]
+            hint = nearest(attribute, public)
+            raise ConfigurationError(f'model.backbone = "{name}": {module} has no {attribute}; {hint}')
+        found: Any = getattr(imported, attribute)
+    except ConfigurationError:
+        raise
     except Exception as error:  # whatever the user's file raises when it is read
         raise ConfigurationError(f'model.backbone = "{name}": cannot be imported: {first_line(error)}') from None
     if isinstance(found, nn.Module) or not callable(found):

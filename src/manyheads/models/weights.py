@@ -26,7 +26,7 @@ def load_weights(backbone: nn.Module, path: str, name: str) -> None:
     ]
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        raise ConfigurationError(f'model.weights = "{path}": {problems[0]}{more}')
+        raise ConfigurationError(f'model.weights = "{path}": {problems[0]}{more}{_advice(found, own)}')
     for key, tensor in found.items():
         own[key].copy_(tensor)
         if own[key].is_floating_point() and not torch.isfinite(own[key]).all():
@@ -70,6 +70,20 @@ def _missing(found: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> list[str
         for key, tensor in own.items()
         if key not in found and not key.endswith("num_batches_tracked") and tensor.data_ptr() not in filled
     ]
+
+
+def _advice(found: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str:
+    """What is mostly the reason."""
+    if found and all(key.startswith("module.") for key in found):
+        return '; its names begin with "module.": save it without that'
+    theirs, ours = found.get("conv1.weight"), own.get("conv1.weight")
+    if theirs is None or ours is None or theirs.dim() != 4 or ours.dim() != 4:
+        return ""
+    if theirs.shape[-1] != ours.shape[-1]:
+        return f'; model.stem = "{"large" if theirs.shape[-1] == 7 else "small"}" has that'
+    if theirs.shape[0] != ours.shape[0]:
+        return f"; model.width = {theirs.shape[0]} has that"
+    return f"; data.channels = {theirs.shape[1]} has that" if theirs.shape[1] != ours.shape[1] else ""
 
 
 def _shown(tensor: Tensor) -> str:

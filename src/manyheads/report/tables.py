@@ -68,7 +68,7 @@ def _beside(summary: Summary) -> dict[str, dict[str, list[str]]]:
         columns["received"] = {"private": texts, "shared": [""] * len(texts)}
     models = [(client.get("backbone"), client.get("width")) for client in summary["clients"]]
     if len(set(models)) > 1:
-        texts = [f"{escape(str(backbone))} ({width})" for backbone, width in models]
+        texts = [escape(str(backbone)) + (f" ({width})" if width else "") for backbone, width in models]
         columns["backbone\n(width)"] = {task: [*texts, ""] for task in TASKS}
     return columns
 
@@ -113,7 +113,7 @@ def deploy_text(summary: Summary) -> str:
     """Which head to use for what."""
     deploy = summary["deploy"]
     if deploy is None:
-        return "No head is recommended: data.validation_fraction is 0, and test data do not choose."
+        return "No head is recommended, because test data do not choose: data.validation_fraction = 0.1 would tell."
     return (
         f"On average, head {deploy['private']} ({head_name(deploy['private'])}) serves the private task best and "
         f"head {deploy['shared']} ({head_name(deploy['shared'])}) the shared one (chosen on validation data; "

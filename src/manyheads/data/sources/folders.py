@@ -20,6 +20,7 @@ SUFFIXES = frozenset({
 })  # fmt: skip
 TRAIN, TESTS, PUBLIC = ("train", "training"), ("test", "testing", "val", "valid", "validation"), "public"
 PARTS = frozenset({*TRAIN, *TESTS, PUBLIC})
+OTHER_FOLDERS = {"pack.json": "packed", "dataset_dict.json": "huggingface", "dataset_info.json": "huggingface"}
 
 
 def folder(config: SourceConfig) -> Found:
@@ -63,7 +64,9 @@ def _unlabelled(path: Path, base: Path, where: str, notes: "_Notes") -> Found:
         )
     images = list(_images(base, notes))
     if not images:
-        raise DataError(f"{where}: holds neither images nor sub-folders of images, one per class")
+        kind = next((source for file, source in OTHER_FOLDERS.items() if (path / file).exists()), None)
+        hint = f'; it looks like source = "{kind}"' if kind else ""
+        raise DataError(f"{where}: holds neither images nor sub-folders of images, one per class{hint}")
     return Found(path.name, where, Listing(files(base, images), None), notes=notes.lines())
 
 
@@ -256,8 +259,12 @@ class _Notes:
 
     def lines(self) -> tuple[str, ...]:
         texts = (
-            (self.other, "file(s) no image by name"),
+            (self.other, "file(s) that are no images by name"),
             (self.beside, "file(s) or folder(s) beside the folders of classes"),
             (self.flat, "folder(s) without labels"),
         )
-        return tuple(f"{len(found)} {what}, left out: {found[0]}" for found, what in texts if found)
+        return tuple(
+            f"left out: {len(found)} {what}: {found[0]}{', ...' if len(found) > 1 else ''}"
+            for found, what in texts
+            if found
+        )

@@ -87,7 +87,8 @@ def _read(config: SourceConfig, path: Path, label: str) -> dict[str, NDArray[Any
         raise cannot_read(config, path, error.strerror or "not an .npz file") from None
     except Exception as error:  # whatever a damaged file makes a reader raise
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise DataError(f"{where}: not a readable .npz file: {reason}") from None
+        hint = "; names have to be text: np.array(names, dtype=str)" if "Object arrays" in reason else ""
+        raise DataError(f"{where}: not a readable .npz file: {reason}{hint}") from None
     tested = "x_test" in arrays or f"{label}_test" in arrays
     labelled = tested or label != "y"  # a public set needs no labels, unless some are asked for
     of_part = ["x", *([label] if labelled else []), *([fine] if fine else [])]
@@ -137,8 +138,11 @@ def _images(what: str, images: NDArray[Any]) -> Images:
 
 def _labels(what: str, labels: NDArray[Any], images: int) -> Labels:
     if labels.dtype.kind not in "iu" or labels.ndim != 1 or len(labels) != images:
+        words = labels.dtype.kind in "US" and labels.shape == (images,)
+        hint = " (numpy: class_names, y = np.unique(y, return_inverse=True))" if words else ""
         raise DataError(
-            f"{what} is {labels.dtype} with shape {labels.shape}; needed: one integer for each of the {images} images"
+            f"{what} is {labels.dtype} with shape {labels.shape}; "
+            f"needed: one integer for each of the {images} images{hint}"
         )
     if labels.min() < 0:
         raise DataError(f"{what} holds {labels.min()}; labels count from 0")
