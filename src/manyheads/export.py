@@ -124,12 +124,14 @@ def card_text(card: dict[str, Any]) -> str:
             f"For the owner's own task use head {card['deploy']['private']}, for all classes head "
             f"{card['deploy']['shared']} (chosen on validation data, not on the test accuracies above)."
         )
+    backbone = card["model"]["backbone"]
+    code = f"- Code: not in this folder; Python must be able to import `{backbone}`.\n" if ":" in backbone else ""
     return f"""# {card["name"]}
 
 A {_named(card["model"])} trained with {card["algorithm"]} on {card["data"]}:
 {card["steps"]} steps, seed {card["seed"]}, manyheads {card["version"]}.
 
-- Input: uint8 images of {height} x {width} x {channels} (height x width x channels), 0 to 255.
+{code}- Input: uint8 images of {height} x {width} x {channels} (height x width x channels), 0 to 255.
 - Classes: {shown}.
 - Private training samples: {card["samples"]}; primary labels: {primary}.
 
