@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d
 
 from manyheads.models.dropout import Dropout
+from manyheads.models.norm import BatchNorm
 
 Stem = Literal["small", "large"]
 
@@ -38,7 +39,7 @@ def cnn(channels: int, width: int, stem: Stem) -> Backbone:
         stride = 2 if stage > 0 or stem == "large" else 1
         layers += [
             nn.Conv2d(before, after, 3, stride, padding=1, bias=False),
-            nn.BatchNorm2d(after),
+            BatchNorm(after),
             nn.ReLU(inplace=True),
         ]
     return Layers(*layers, embedding_width=4 * width)
@@ -52,16 +53,14 @@ class BasicBlock(nn.Module):
     def __init__(self, channels_in: int, channels: int, stride: int) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(channels_in, channels, 3, stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(channels)
+        self.bn1 = BatchNorm(channels)
         self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(channels)
-        self.relu = nn.ReLU(inplace=True)
+        self.bn2 = BatchNorm(channels)
         self.downsample = _shortcut(channels_in, channels, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.relu(self.bn1(self.conv1(x)))
-        y = self.bn2(self.conv2(y)) + self.downsample(x)
-        out: Tensor = self.relu(y)
+        y = self.bn1(self.conv1(x), relu=True)
+        out: Tensor = self.bn2(self.conv2(y), residual=self.downsample(x), relu=True)
         return out
 
 
@@ -73,26 +72,24 @@ class Bottleneck(nn.Module):
     def __init__(self, channels_in: int, channels: int, stride: int) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(channels_in, channels, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(channels)
+        self.bn1 = BatchNorm(channels)
         self.conv2 = nn.Conv2d(channels, channels, 3, stride, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(channels)
+        self.bn2 = BatchNorm(channels)
         self.conv3 = nn.Conv2d(channels, 4 * channels, 1, bias=False)
-        self.bn3 = nn.BatchNorm2d(4 * channels)
-        self.relu = nn.ReLU(inplace=True)
+        self.bn3 = BatchNorm(4 * channels)
         self.downsample = _shortcut(channels_in, 4 * channels, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.relu(self.bn1(self.conv1(x)))
-        y = self.relu(self.bn2(self.conv2(y)))
-        y = self.bn3(self.conv3(y)) + self.downsample(x)
-        out: Tensor = self.relu(y)
+        y = self.bn1(self.conv1(x), relu=True)
+        y = self.bn2(self.conv2(y), relu=True)
+        out: Tensor = self.bn3(self.conv3(y), residual=self.downsample(x), relu=True)
         return out
 
 
 def _shortcut(channels_in: int, channels: int, stride: int) -> nn.Module:
     if stride == 1 and channels_in == channels:
         return nn.Identity()
-    return nn.Sequential(nn.Conv2d(channels_in, channels, 1, stride, bias=False), nn.BatchNorm2d(channels))
+    return nn.Sequential(nn.Conv2d(channels_in, channels, 1, stride, bias=False), BatchNorm(channels))
 
 
 class ResNet(Backbone):
@@ -108,8 +105,7 @@ class ResNet(Backbone):
         # small: 3 x 3, for images of about 32 pixels; large: 7 x 7 with stride and pooling, for about 224.
         size, stride = (3, 1) if stem == "small" else (7, 2)
         self.conv1 = nn.Conv2d(channels, width, size, stride, padding=size // 2, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.relu = nn.ReLU(inplace=True)
+        self.bn1 = BatchNorm(width)
         self.maxpool = nn.Identity() if stem == "small" else nn.MaxPool2d(3, stride=2, padding=1)
         self.stages, before = len(blocks), width
         for stage, count in enumerate(blocks):
@@ -122,7 +118,7 @@ class ResNet(Backbone):
         self.embedding_width = before
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+        x = self.maxpool(self.bn1(self.conv1(x), relu=True))
         for stage in range(self.stages):
             x = self.get_submodule(f"layer{stage + 1}")(x)
         out: Tensor = self.avgpool(x).flatten(1)
@@ -163,7 +159,7 @@ def fedmd(name: str, channels: int, width: int, stem: Stem) -> Backbone:
         kernel, stride, padding = shapes[number]
         layers += [
             nn.Conv2d(before, after, kernel, stride, padding),
-            nn.BatchNorm2d(after),
+            BatchNorm(after),
             nn.ReLU(inplace=True),
             Dropout(rate),
             *pools[number : number + 1],
