@@ -150,7 +150,8 @@ def test_kernels_on_the_gpu() -> None:
 @pytest.mark.parametrize("dtype", TOLERANCES)
 def test_in_a_graph(dtype: torch.dtype) -> None:
     case, parts = Case((24, 48, 9, 7), dtype, residual=True, device="cuda"), (16, 8)
-    stream = torch.cuda.Stream()
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    torch.cuda.synchronize()
     with torch.cuda.stream(stream):
         case.fused(parts, relu=True)  # compiles
     stream.synchronize()

@@ -95,9 +95,9 @@ def fused_affine(
     _check(x, residual, weight, bias, running_mean, running_var)
     x, residual = _rows_first(x), None if residual is None else _rows_first(residual)
     y, starts = torch.empty_like(x), (0, x.numel() // x.shape[1])
-    cut, chunks, shape = _cut(x, starts, NORMALISE)
+    cut, blocks, chunks = _cut(x, starts, NORMALISE)
     with _on_device_of(x):
-        _kernels().normalise[chunks, shape[0], 1](
+        _kernels().normalise[chunks, blocks, 1](
             *(x, residual, y, None, weight, bias, running_mean, running_var, None),
             **(cut | {"K": 0, "K2": 0, "EPS": eps, "MOMENTUM": 0.0, "RESIDUAL": residual is not None, "RELU": relu}),
         )
@@ -169,11 +169,11 @@ class _FusedBatchNorm(torch.autograd.Function):
         x, residual = _rows_first(x), None if residual is None else _rows_first(residual)
         y, parts, kernels = torch.empty_like(x), len(starts) - 1, _kernels()
         saved = weight.new_empty(2, parts, x.shape[1])
-        cut, chunks, (blocks, partials) = _cut(x, starts, STATISTICS, most=MOST_PARTIALS)
+        cut, blocks, partials = _cut(x, starts, STATISTICS, MOST_PARTIALS)
         partial = weight.new_empty(parts, 2, partials, x.shape[1])
         with _on_device_of(x):
-            kernels.statistics[chunks, blocks, parts](x, partial, **cut)
-            cut, chunks, _ = _cut(x, starts, NORMALISE)
+            kernels.statistics[partials, blocks, parts](x, partial, **cut)
+            cut, blocks, chunks = _cut(x, starts, NORMALISE)
             cut |= {"K": partials, "K2": _power(partials), "EPS": eps, "MOMENTUM": momentum}
             kernels.normalise[chunks + 1, blocks, parts](
                 *(x, residual, y, partial, weight, bias, running_mean, running_var, saved),
@@ -190,14 +190,14 @@ class _FusedBatchNorm(torch.autograd.Function):
         dy, parts, kernels = _rows_first(dy), len(ctx.starts) - 1, _kernels()
         dx, dz = torch.empty_like(x), dy if y is None else torch.empty_like(x)
         dweight, dbias = torch.empty_like(weight), torch.empty_like(bias)
-        cut, chunks, (blocks, partials) = _cut(x, ctx.starts, GRADIENT_SUMS, most=MOST_PARTIALS)
+        cut, blocks, partials = _cut(x, ctx.starts, GRADIENT_SUMS, MOST_PARTIALS)
         partial = weight.new_empty(parts, 2, partials, x.shape[1])
         again = ctx.relu and y is None
         with _on_device_of(x):
-            kernels.gradient_sums[chunks, blocks, parts](
+            kernels.gradient_sums[partials, blocks, parts](
                 *(dy, x, y, dz, saved, weight, bias, partial), **(cut | {"AGAIN": again, "FROM_Y": y is not None})
             )
-            cut, chunks, _ = _cut(x, ctx.starts, GRADIENT)
+            cut, blocks, chunks = _cut(x, ctx.starts, GRADIENT)
             kernels.gradient[chunks + 1, blocks, parts](
                 *(dz, x, dx, partial, saved, weight, bias, dweight, dbias),
                 **(cut | {"K": partials, "K2": _power(partials), "AGAIN": again}),
@@ -230,21 +230,19 @@ def _power(number: int) -> int:
 
 def _cut(
     x: Tensor, starts: tuple[int, ...], launch: Launch, most: int | None = None
-) -> tuple[dict[str, Any], int, tuple[int, int]]:
-    """What the kernels know about the shape of x; chunks of rows; blocks of channels, and again chunks."""
-    channels = x.shape[1]
+) -> tuple[dict[str, Any], int, int]:
+    """What a kernel knows about the shape of x; blocks of channels; chunks of each part's rows."""
+    channels, parts = x.shape[1], len(starts) - 1
     block = min(BLOCK_C, _power(channels))
-    # 16 bytes is the widest load of a thread.
-    rows = max(1, 32 * launch.warps * 16 // (x.element_size() * block))
-    blocks, parts = -(-channels // block), len(starts) - 1
-    longest = max(stop - start for start, stop in pairwise(starts))
-    chunks = min(-(-launch.programs // (blocks * parts)), -(-longest // (rows * launch.unroll)))
+    blocks = -(-channels // block)
+    rows = max(1, 32 * launch.warps * 16 // (x.element_size() * block))  # 16 bytes: a thread's widest load
+    tile, longest = rows * launch.unroll, max(stop - start for start, stop in pairwise(starts))
+    chunks = min(-(-launch.programs // (blocks * parts)), -(-longest // tile))
     if most is not None:
         chunks = max(1, min(chunks, most // block))
-    tiles = -(-longest // (chunks * rows * launch.unroll))
-    chunks = -(-longest // (tiles * rows * launch.unroll))  # none that is empty
-    cut = {"C": channels, "BLOCK_C": block, "R": rows, "U": launch.unroll, "T": tiles}
-    return cut | {"STARTS": starts, "PARTS": parts, "num_warps": launch.warps}, chunks, (blocks, chunks)
+    tiles = -(-longest // (chunks * tile))
+    cut = {"C": channels, "BLOCK_C": block, "R": rows, "U": launch.unroll, "T": tiles, "STARTS": starts, "PARTS": parts}
+    return cut | {"num_warps": launch.warps}, blocks, -(-longest // (tiles * tile))
 
 
 @cache
