@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from manyheads.demo import demo_experiment
-from manyheads.engine.plain import Plain
+from manyheads.engine.plain import Plain, exchange
 from manyheads.ensemble import assemble
-from manyheads.training import exchange, windows
+from manyheads.training import windows
 
 # Distillation from the first step, and an exchange every fifth: a difference in a target must be able to show.
 EARLY = {"ramp": {"hold": 0.0, "rise": 0.0}, "pool_every": 5}

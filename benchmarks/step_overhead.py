@@ -23,9 +23,8 @@ from torch.nn.functional import cross_entropy, normalize
 from manyheads import Experiment
 from manyheads.demo import demo_experiment
 from manyheads.engine.base import Window
-from manyheads.engine.plain import Plain
+from manyheads.engine.plain import Plain, exchange
 from manyheads.ensemble import Ensemble, assemble
-from manyheads.training import exchange
 
 TARGET = 1.10
 SHAPES = {"demo": {"steps": 50, "rounds": 20}, "resnet18": {"steps": 2, "rounds": 7}}

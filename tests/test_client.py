@@ -9,9 +9,9 @@ from torch.nn.functional import cross_entropy
 
 from manyheads import Experiment
 from manyheads.client import learning_rate
+from manyheads.engine.plain import exchange
 from manyheads.ensemble import assemble
 from manyheads.experiment import TrainingConfig
-from manyheads.training import exchange
 
 
 def test_a_step_is_sgd_with_momentum_and_weight_decay(tiny: Experiment) -> None:

@@ -14,10 +14,9 @@ from manyheads.data.batches import Rows
 from manyheads.data.views import model_input
 from manyheads.density import SHRINKAGE, Density
 from manyheads.engine.base import Window
-from manyheads.engine.plain import Plain
+from manyheads.engine.plain import Plain, exchange
 from manyheads.ensemble import Ensemble, assemble
 from manyheads.predictions import DIGEST, MAGIC, decode
-from manyheads.training import exchange
 from tests.contracts import stored_images, stored_labels, train_by_hand, weights
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from manyheads import Experiment, train
 from manyheads.data.batches import Pixels
+from manyheads.engine.plain import exchange
 from manyheads.ensemble import assemble
 from manyheads.evaluate import (
     Part,
@@ -23,7 +24,6 @@ from manyheads.evaluate import (
     who_taught_whom,
 )
 from manyheads.runs import read_events
-from manyheads.training import exchange
 
 
 class Stub(nn.Module):

@@ -10,10 +10,10 @@ from torch import Tensor
 from manyheads import ConfigurationError, Experiment, resume, train
 from manyheads.checks import check
 from manyheads.engine.base import Window
-from manyheads.engine.plain import Plain
+from manyheads.engine.plain import Plain, exchange
 from manyheads.ensemble import Ensemble, assemble
 from manyheads.snapshot import WeightsSnapshot
-from manyheads.training import Interrupted, exchange
+from manyheads.training import Interrupted
 from tests.contracts import stored_images, train_by_hand, weights
 from tests.runs.test_run_folder import StopAt
 

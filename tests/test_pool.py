@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from manyheads import Experiment
+from manyheads.engine.plain import exchange
 from manyheads.ensemble import Ensemble, assemble
 from manyheads.pool import Pool
 from manyheads.snapshot import WeightsSnapshot
-from manyheads.training import exchange
 
 
 def fake(client: int, step: int) -> Any:

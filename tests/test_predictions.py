@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from manyheads import Experiment, resume, train
-from manyheads.algorithms.base import Algorithm, Neighbours
+from manyheads.algorithms.base import Algorithm
 from manyheads.algorithms.mhd import MHD
 from manyheads.client import Client
 from manyheads.data.batches import Pixels, Rows, Samples
+from manyheads.engine.plain import exchange
 from manyheads.ensemble import Ensemble, assemble
 from manyheads.errors import ConfigurationError, SnapshotError
 from manyheads.predictions import (
@@ -38,7 +39,7 @@ from manyheads.predictions import (
     decode,
 )
 from manyheads.snapshot import Snapshot
-from manyheads.training import Interrupted, exchange
+from manyheads.training import Interrupted
 from tests.contracts import train_by_hand, weights
 from tests.runs.test_run_folder import StopAt
 
@@ -496,7 +497,8 @@ def whole_tables(experiment: Experiment, whole: bool) -> Ensemble:
     for client in ensemble.clients:
         assert client.catalogue is not None
         assert not client.catalogue.whole, "the public set is too small for this test"
-        client.catalogue = dataclasses.replace(client.catalogue, whole=whole)
+        changed = dataclasses.replace(client.catalogue, whole=whole)
+        client.origin = dataclasses.replace(client.origin, catalogue=changed)
     return ensemble
 
 
@@ -617,15 +619,14 @@ def test_bytes_received_are_those_of_the_messages_in_a_window(
 def test_bytes_received_are_those_of_the_whole_tables(tiny: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
     """A message counts for each client that hears it, once at each exchange."""
     heard: dict[int, list[int]] = {0: [], 1: [], 2: []}
-    collect = MHD.collect
+    apply = MHD.apply
 
-    def counted(self: MHD, client: Client, neighbours: Neighbours, step: int) -> list[Snapshot]:
-        received = collect(self, client, neighbours, step)
+    def counted(self: MHD, client: Client, received: list[Snapshot], step: int) -> None:
         messages = {(s.client, s.step): len(s.tensors()["message"]) for s in received}
         heard[client.index] += messages.values()
-        return received
+        apply(self, client, received, step)
 
-    monkeypatch.setattr(MHD, "collect", counted)
+    monkeypatch.setattr(MHD, "apply", counted)
     ensemble = whole_tables(predictions(tiny), whole=True)
     train_by_hand(ensemble)
     assert [len(heard[client]) for client in range(3)] == [

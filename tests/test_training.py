@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from manyheads import ConfigurationError, Experiment, TrainingError, load_model, resume, train
+from manyheads.engine.plain import exchange
 from manyheads.ensemble import Ensemble, assemble
 from manyheads.runs import Event, read_summary
-from manyheads.training import Interrupted, Silent, exchange, windows
+from manyheads.training import Interrupted, Silent, windows
 from tests.runs.test_run_folder import StopAt
 
 

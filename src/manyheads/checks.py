@@ -62,6 +62,11 @@ class Checked:
             rng=rng,
         )
 
+    def architecture_key(self, client: int) -> tuple[object, ...]:
+        """Equal for clients whose models differ in nothing but their numbers."""
+        config = self.experiment.model.of(client).model_copy(update={"weights": None})
+        return config, tuple(self.foreign_widths(client))
+
     def foreign_widths(self, client: int) -> list[int]:
         """Widths of embeddings that the client must map its own to."""
         if not self.algorithm.compares_embeddings:

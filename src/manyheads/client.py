@@ -57,6 +57,37 @@ class Batch:
 Losses = Callable[["Client", Batch, int], Mapping[str, Tensor]]
 
 
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """Where snapshots come from: all that it takes to ask those of one client, wherever that client itself lives."""
+
+    client: int
+    samples: int  # private ones
+    replica_of: Callable[[], Replica]  # equal architectures share one
+    catalogue: Catalogue | None  # where predictions are exchanged
+
+    @property
+    def replica(self) -> Replica:
+        """Where this client's snapshots are asked."""
+        return self.replica_of()
+
+    def checkpoint(
+        self, step: int, values: Tensor, integers: Mapping[str, Tensor], beside: Mapping[str, Tensor]
+    ) -> WeightsSnapshot:
+        density = Density.from_tensors(beside)
+        return WeightsSnapshot(self.client, step, values, integers, self.replica, self.samples, density)
+
+    def restored(self, step: int, tensors: Mapping[str, Tensor]) -> Snapshot:
+        """The client as it was at `step`, from what `Snapshot.tensors` gave."""
+        if "message" in tensors:
+            assert self.catalogue is not None
+            return self.catalogue.accept(tensors["message"].numpy().tobytes())
+        device = self.replica.state.values.device
+        there = {name: tensor.to(device) for name, tensor in tensors.items()}
+        integers = {name: there[f"integer {name}"] for name in self.replica.state.integers}
+        return self.checkpoint(step, there["values"], integers, there)
+
+
 @dataclass
 class Client:
     """One participant. Nothing of it reaches another client but through a snapshot."""
@@ -74,7 +105,7 @@ class Client:
     judged_by: NDArray[np.float64]  # how much each kind of test sample counts in its private accuracy
     pool: Pool
     clients: int  # how many there are
-    catalogue: Catalogue | None  # where predictions are exchanged
+    origin: Origin  # of its snapshots
     bytes_received: int = 0
     memory: dict[str, Tensor] = field(default_factory=dict)  # what an algorithm keeps of it between two exchanges
 
@@ -83,30 +114,22 @@ class Client:
         self.momentum = torch.zeros_like(self.state.parameters)
         self._dropouts = dropouts(self.model)
 
-    @cached_property
+    @property
     def replica(self) -> Replica:
         """Where this client's snapshots are asked."""
-        like = self.state.values
-        return Replica(self.make_model().to(device=like.device, dtype=like.dtype))
+        return self.origin.replica
+
+    @property
+    def catalogue(self) -> Catalogue | None:
+        return self.origin.catalogue
 
     def snapshot(self, step: int) -> WeightsSnapshot:
         """This client as it is now."""
-        return self._checkpoint(step, self.state.values.clone(), self.state.copy_integers(), self.memory)
+        return self.origin.checkpoint(step, self.state.values.clone(), self.state.copy_integers(), self.memory)
 
     def restored_snapshot(self, step: int, tensors: Mapping[str, Tensor]) -> Snapshot:
         """This client as it was at `step`, from what `Snapshot.tensors` gave."""
-        if "message" in tensors:
-            assert self.catalogue is not None
-            return self.catalogue.accept(tensors["message"].numpy().tobytes())
-        there = {name: tensor.to(self.state.values.device) for name, tensor in tensors.items()}
-        integers = {name: there[f"integer {name}"] for name in self.state.integers}
-        return self._checkpoint(step, there["values"], integers, there)
-
-    def _checkpoint(
-        self, step: int, values: Tensor, integers: dict[str, Tensor], beside: Mapping[str, Tensor]
-    ) -> WeightsSnapshot:
-        density = Density.from_tensors(beside)
-        return WeightsSnapshot(self.index, step, values, integers, self.replica, len(self.private), density)
+        return self.origin.restored(step, tensors)
 
     @property
     def asks_by_window(self) -> bool:

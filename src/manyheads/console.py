@@ -79,11 +79,11 @@ class Watcher(ABC):
         self._asked_to_stop = self._said_stopping = False
         self._warned: set[tuple[int, int]] = set()
         self._class_names: tuple[str, ...] = ()
-        self.step = self.steps = self.log_every = 0
+        self.step = self.steps = self.log_every = self._clients = 0
 
     def started(self, ensemble: Ensemble, step: int) -> None:
         self.step, self.steps = step, ensemble.experiment.training.steps
-        self.log_every = ensemble.experiment.training.log_every
+        self.log_every, self._clients = ensemble.experiment.training.log_every, ensemble.experiment.clients
         self._class_names = ensemble.dataset.class_names
         self.begin(ensemble, step)
         for client, model in zip(ensemble.clients, ensemble.models, strict=True):
@@ -116,6 +116,11 @@ class Watcher(ABC):
 
     def stopping(self) -> None:
         self._asked_to_stop = True
+
+    def went_back(self, step: int, why: str) -> None:
+        self.line(f"warning: {why}; all go on from step {step}")
+        self.advance((step - self.step) * self._clients)
+        self.step = step
 
     def _warn(self, collapsed: list[list[int]]) -> None:
         """Name a collapsed head once, when it is first seen."""

@@ -1,5 +1,6 @@
 """From an experiment to clients that are ready to train."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from functools import cached_property, partial
 
@@ -7,7 +8,7 @@ import numpy as np
 import torch
 
 from manyheads.checks import Checked, check
-from manyheads.client import Client
+from manyheads.client import Client, Origin
 from manyheads.data.arrays import ImageSet, Indices
 from manyheads.data.batches import Pixels, Samples
 from manyheads.errors import ConfigurationError
@@ -16,13 +17,15 @@ from manyheads.experiment import Experiment
 from manyheads.pool import Pool
 from manyheads.predictions import Catalogue, twins
 from manyheads.seeds import EVERYONE, generator
+from manyheads.snapshot import Replica
 
 
 @dataclass(frozen=True)
 class Ensemble(Checked):
     """Everything an experiment describes, ready to train."""
 
-    clients: list[Client]
+    clients: list[Client]  # all of them, or those that live in this process
+    origins: list[Origin]  # of everybody's snapshots
     parts: list[Part]  # the validation part where there is one, then the test set
 
 
@@ -34,10 +37,26 @@ def assemble(
     Without `pretrained`, the files of `model.weights` are not read: for clients that a checkpoint follows.
     """
     where = device_named(device)
-    made = _Assembly(check(experiment, pretrained=pretrained), where, dtype, pretrained=pretrained)
-    clients = [made.client(index) for index in range(made.checked.experiment.clients)]
-    found = {field.name: getattr(made.checked, field.name) for field in fields(made.checked)}
-    return Ensemble(**found, clients=clients, parts=made.parts())
+    return assembled(check(experiment, pretrained=pretrained), where, dtype, pretrained=pretrained)
+
+
+def assembled(
+    checked: Checked,
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+    *,
+    pretrained: bool = True,
+    only: Collection[int] | None = None,
+) -> Ensemble:
+    """As `assemble`, of what was checked already; with `only`, a part of the clients: the others live elsewhere."""
+    made = _Assembly(checked, device, dtype, pretrained=pretrained)
+    every = range(checked.experiment.clients)
+    return Ensemble(
+        **{field.name: getattr(checked, field.name) for field in fields(Checked)},
+        clients=[made.client(index) for index in every if only is None or index in only],
+        origins=made.origins,
+        parts=made.parts(),
+    )
 
 
 class _Assembly:
@@ -51,6 +70,7 @@ class _Assembly:
         self._pools = {client: Pool(checked.algorithm.pool_size) for client in clients}
         self._label_counts = checked.label_counts()
         self._sent = checked.algorithm.sent(checked.heads, dataset.classes)
+        self._replicas: dict[object, Replica] = {}  # by architecture
         # Only where rows have names are views bounded, and equal pixels seen in equal views.
         self._names = dataset.public_set.names[checked.split.public] if self._sent else None
 
@@ -75,8 +95,20 @@ class _Assembly:
             judged_by=checked.judged_by(index),
             pool=self._pools[first],
             clients=experiment.clients,
-            catalogue=self._catalogue,
+            origin=self.origins[index],
         )
+
+    @cached_property
+    def origins(self) -> list[Origin]:
+        samples = map(len, self.checked.split.private)
+        return [Origin(i, n, partial(self._replica, i), self._catalogue) for i, n in enumerate(samples)]
+
+    def _replica(self, index: int) -> Replica:
+        key = self.checked.architecture_key(index)
+        if key not in self._replicas:
+            made = self.checked.architecture(index)
+            self._replicas[key] = Replica(made.to(device=self._device, dtype=self._dtype))
+        return self._replicas[key]
 
     def parts(self) -> list[Part]:
         """What clients are judged by."""

@@ -6,7 +6,8 @@ ManyheadsError
 ├── DataError            a data file that does not hold what it should
 ├── RunError             a run folder or checkpoint that cannot be used
 ├── SnapshotError        what a client received from another cannot be used
-└── TrainingError        a run that cannot go on (a loss that is not a number)
+├── TrainingError        a run that cannot go on (a loss that is not a number)
+└── CrewLost             a process that trained some clients is gone; the run goes on from its last save
 """
 
 
@@ -40,3 +41,7 @@ class SnapshotError(ManyheadsError):
 
 class TrainingError(ManyheadsError):
     """Training cannot go on."""
+
+
+class CrewLost(ManyheadsError):
+    """A process that trained some of the clients is gone."""

@@ -5,7 +5,8 @@ Beside it: collapsed heads, and which head to deploy.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import torch
@@ -128,10 +129,14 @@ class Evaluation:
 
 def evaluate(clients: Sequence[Client], part: Part) -> Evaluation:
     """Judge every head of every client on a part."""
-    scores = [score(client.model, part) for client in clients]
+    return evaluation_of(clients, part.name, [score(client.model, part) for client in clients])
+
+
+def evaluation_of(clients: Sequence[Client], part: str, scores: Sequence[Scores]) -> Evaluation:
+    """What follows from the scores of all clients, wherever they were counted."""
     pairs = list(zip(clients, scores, strict=True))
     return Evaluation(
-        part.name,
+        part,
         [s.private_accuracy(client.judged_by) for client, s in pairs],
         [s.shared_accuracy() for _, s in pairs],
         [s.private_samples(client.judged_by) for client, s in pairs],
@@ -184,14 +189,21 @@ class Taught:
     chosen_by_class: NDArray[np.int64] | None  # teachers x classes, all pupils and heads together
     right_by_class: NDArray[np.int64] | None
 
+    def __add__(self, other: "Taught") -> "Taught":
+        """What was counted in two places."""
+        sums: dict[str, Any] = {}
+        for name in (field.name for field in fields(self)):
+            own, theirs = getattr(self, name), getattr(other, name)
+            sums[name] = None if own is None else own + theirs
+        return Taught(**sums)
+
 
 @torch.no_grad()
 def who_taught_whom(clients: Sequence[Client], algorithm: Algorithm, start: int, stop: int) -> Taught | None:
     """The choices of steps start ... stop - 1, with each client as it is now; None where nobody is chosen."""
-    heads, classes = clients[0].model.shape_HC
-    size = (len(clients), heads - 1, len(clients))
-    chosen, right = np.zeros((2, *size), dtype=np.int64)
-    by_class = np.zeros((2, len(clients), classes), dtype=np.int64)
+    (heads, classes), everybody = clients[0].model.shape_HC, clients[0].clients
+    chosen, right = np.zeros((2, everybody, heads - 1, everybody), dtype=np.int64)
+    by_class = np.zeros((2, everybody, classes), dtype=np.int64)
     labelled = clients[0].public is not None and clients[0].public.labelled
     for client in clients:
         batches = client.batches(start, stop, algorithm.plan(client, start, stop))

@@ -12,6 +12,7 @@ from manyheads.errors import RunError
 from manyheads.evaluate import Part, evaluate, hop_means, mean_by_head, probe
 from manyheads.runs import (
     START_AGAIN,
+    ClientState,
     read_client_values,
     read_experiment,
     read_summary,
@@ -40,7 +41,7 @@ def judge(folder: Path, *, device: str = "cpu", with_probe: bool = False) -> Jud
         tensors, manifest = read_client_values(folder, client.index)
         if manifest.data != ensemble.dataset.fingerprint():
             raise RunError(f"{folder}: the data have changed since this run; {START_AGAIN}")
-        restore_client(client, tensors, folder)
+        restore_client(client, ClientState(tensors, "", [], 0), str(folder))
     measured: dict[str, Any] = {}
     for part in ensemble.parts:
         found = evaluate(ensemble.clients, part)
@@ -61,7 +62,7 @@ def judge(folder: Path, *, device: str = "cpu", with_probe: bool = False) -> Jud
 
 
 def probe_all(e: Ensemble) -> list[float]:
-    """For each client: the shared accuracy that its embedding would allow."""
+    """For each client here: the shared accuracy that its embedding would allow."""
     one = e.clients[0]
     private = torch.from_numpy(np.concatenate(e.split.private)).to(one.private.pixels.device)
     labels = one.private.labels(private)

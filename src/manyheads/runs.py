@@ -16,7 +16,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,7 +26,7 @@ import safetensors.torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
-from manyheads.client import Client
+from manyheads.client import Client, Origin
 from manyheads.errors import ConfigurationError, RunError
 from manyheads.experiment import Experiment
 from manyheads.files import digest, write_whole
@@ -86,27 +87,72 @@ SUMMARY_KEYS = {
 START_AGAIN = "start the run again in another folder"
 
 
+@dataclass(frozen=True)
+class ClientState:
+    """All of a client that changes while it trains, on the CPU: what a save keeps, and what moves a client."""
+
+    tensors: dict[str, Tensor]
+    layout: str  # of its flat tensor, as JSON
+    pool: list[str]  # names of the snapshots in its pool
+    bytes_received: int
+
+
+Snapshots = dict[str, dict[str, Tensor]]  # the tensors of snapshots, by name
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A run at an edge: enough to go on from there."""
+
+    step: int
+    seconds: float
+    clients: list[ClientState]
+    snapshots: Snapshots
+
+
+GetStates = Callable[[Container[str]], tuple[list[ClientState], Snapshots]]  # without the snapshots that are known
+
+
 class Record(Protocol):
     """Where a run writes down what happens."""
 
+    saved_step: int | None  # of the last save
+
     def event(self, event: Event) -> None: ...
 
-    def save(self, step: int, seconds: float, clients: Sequence[Client], *, pools: bool) -> None: ...
+    def events(self) -> list[Event]:
+        """All so far."""
+
+    def save(self, step: int, seconds: float, states: GetStates) -> None: ...
+
+    def restore(self) -> Saved | None:
+        """The last save, to which events are cut back; None where there is none: from the beginning."""
 
     def finish(self, summary: Mapping[str, Any]) -> None: ...
 
 
 class InMemory:
-    """The record of a run without a folder: its events, and nothing to resume from."""
+    """The record of a run without a folder: its events and, where `keep` asks for it, the last save."""
 
-    def __init__(self) -> None:
-        self.events: list[Event] = []
+    def __init__(self, *, keep: bool = False) -> None:
+        self._events: list[Event] = []
+        self._keep, self._cut = keep, 0
+        self._saved: Saved | None = None
+        self.saved_step: int | None = None
 
     def event(self, event: Event) -> None:
-        self.events.append(event)
+        self._events.append(event)
 
-    def save(self, step: int, seconds: float, clients: Sequence[Client], *, pools: bool) -> None:
-        pass
+    def events(self) -> list[Event]:
+        return list(self._events)
+
+    def save(self, step: int, seconds: float, states: GetStates) -> None:
+        if self._keep:
+            self._saved, self._cut, self.saved_step = Saved(step, seconds, *states(())), len(self._events), step
+
+    def restore(self) -> Saved | None:
+        del self._events[self._cut :]
+        return self._saved
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         pass
@@ -120,6 +166,7 @@ class RunFolder:
         self._experiment, self._data = experiment.fingerprint(), data_fingerprint
         self._checkpoints = path / "checkpoints"
         self._files: dict[str, str] = {}  # files of the last save and their checksums
+        self.saved_step: int | None = None
         self._metrics = os.open(path / "metrics.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             fcntl.flock(self._metrics, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -141,10 +188,8 @@ class RunFolder:
         os.replace(beside, path)
         return cls(path, experiment, data_fingerprint)
 
-    @property
-    def saved(self) -> bool:
-        """Whether there is anything to go on with."""
-        return bool(self._files)
+    def events(self) -> list[Event]:
+        return read_events(self.path)
 
     def close(self) -> None:
         os.close(self._metrics)
@@ -158,16 +203,17 @@ class RunFolder:
         self._metrics_digest.update(line)
         self._metrics_bytes += len(line)
 
-    def save(self, step: int, seconds: float, clients: Sequence[Client], *, pools: bool) -> None:
-        """Write a checkpoint, then let go of the files of the one before. A run that has ended needs no pools."""
+    def save(self, step: int, seconds: float, states: GetStates) -> None:
+        """Write a checkpoint, then let go of the files of the one before."""
         os.fsync(self._metrics)
-        written: dict[str, str] = {}
+        clients, snapshots = states(self._files)
+        used = {name for client in clients for name in client.pool}
+        written = {name: self._files.get(name) or self._write(name, snapshots[name]) for name in sorted(used)}
         records = []
-        for client in clients:
-            pool = [self._keep(snapshot, written) for snapshot in client.pool.entries if pools]
-            state = f"state-{step:08d}-client-{client.index:04d}.safetensors"
-            written[state] = self._write(state, client_tensors(client), {"layout": json.dumps(client.state.describe())})
-            records.append(ClientRecord(state=state, pool=pool, bytes_received=client.bytes_received))
+        for index, client in enumerate(clients):
+            state = f"state-{step:08d}-client-{index:04d}.safetensors"
+            written[state] = self._write(state, client.tensors, {"layout": client.layout})
+            records.append(ClientRecord(state=state, pool=client.pool, bytes_received=client.bytes_received))
         manifest = Manifest(
             format=FORMAT,
             experiment=self._experiment,
@@ -180,16 +226,16 @@ class RunFolder:
             files=written,
         )
         write_whole(self._checkpoints / "manifest.json", manifest.seal().encode())
-        self._files = written
+        self._files, self.saved_step = written, step
         self._sweep()
 
-    def restore(self, clients: Sequence[Client]) -> tuple[int, float]:
-        """Put the clients back to the last save and cut metrics.jsonl to it; returns its step and seconds."""
+    def restore(self) -> Saved | None:
+        """The last save, to which metrics.jsonl is cut back; None where there is none: from the beginning."""
         path = self._checkpoints / "manifest.json"
-        if not path.exists():  # killed before the first save: from the beginning
+        if not path.exists():
             self._cut_metrics(0)
             self._sweep()
-            return 0, 0.0
+            return None
         manifest = Manifest.unseal(path)
         if manifest.experiment != self._experiment:
             raise RunError(
@@ -198,37 +244,20 @@ class RunFolder:
             )
         if manifest.data != self._data:
             raise RunError(f"{path}: the data have changed since this run was started; {START_AGAIN}")
-        if len(manifest.clients) != len(clients):
-            raise RunError(f"{path}: holds {len(manifest.clients)} clients instead of {len(clients)}")
         self._check_metrics(manifest)
         loaded = {name: self._read(name, checksum) for name, checksum in manifest.files.items()}
-        snapshots = {
-            name: clients[source].restored_snapshot(step, loaded[name])
-            for name in manifest.files
-            if name.startswith("snapshot-")
-            for source, step in [_parse_snapshot(name)]
-        }
-        for client, record in zip(clients, manifest.clients, strict=True):
-            restore_client(client, loaded[record.state], path)
-            client.pool.entries = [snapshots[name] for name in record.pool]
-            client.bytes_received = record.bytes_received
-        self._files = dict(manifest.files)
+        clients = [ClientState(loaded[own.state], "", own.pool, own.bytes_received) for own in manifest.clients]
+        snapshots = {name: tensors for name, tensors in loaded.items() if name.startswith("snapshot-")}
+        self._files, self.saved_step = dict(manifest.files), manifest.step
         self._cut_metrics(manifest.metrics_bytes)
         self._sweep()
-        return manifest.step, manifest.seconds
+        return Saved(manifest.step, manifest.seconds, clients, snapshots)
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         write_whole(self.path / "summary.json", json.dumps(summary, indent=1, allow_nan=False).encode())
 
-    def _keep(self, snapshot: Snapshot, written: dict[str, str]) -> str:
-        """The name of a snapshot's file, which is written unless an earlier save did."""
-        name = f"snapshot-{snapshot.step:08d}-client-{snapshot.client:04d}.safetensors"
-        if name not in written:
-            written[name] = self._files.get(name) or self._write(name, snapshot.tensors())
-        return name
-
     def _write(self, name: str, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> str:
-        content = safetensors.torch.save({k: t.detach().cpu() for k, t in tensors.items()}, metadata)
+        content = safetensors.torch.save(dict(tensors), metadata)
         write_whole(self._checkpoints / name, content)
         return digest(content)
 
@@ -308,25 +337,52 @@ def read_client_values(folder: Path, client: int) -> tuple[dict[str, Tensor], Ma
     return read_tensors(folder / "checkpoints" / name, manifest.files[name]), manifest
 
 
-def client_tensors(client: Client) -> dict[str, Tensor]:
-    """All of a client that changes while it trains, beside its pool."""
-    memory = {f"{MEMORY}{name}": tensor for name, tensor in client.memory.items()}
-    return {**checkpoint(client.state), "momentum": client.momentum, **memory}
+def states_of(
+    clients: Sequence[Client], known: Container[str], *, pools: bool = True
+) -> tuple[list[ClientState], Snapshots]:
+    """The states of clients, and the snapshots in their pools that are not `known`; a run that has ended needs none."""
+    states, snapshots = [], dict[str, dict[str, Tensor]]()
+    for client in clients:
+        entries = {_name(entry): entry for entry in client.pool.entries} if pools else {}
+        for name, entry in entries.items():
+            if name not in known and name not in snapshots:
+                snapshots[name] = _on_cpu(entry.tensors())
+        memory = {f"{MEMORY}{name}": tensor for name, tensor in client.memory.items()}
+        tensors = _on_cpu({**checkpoint(client.state), "momentum": client.momentum, **memory})
+        pool = [_name(entry) for entry in client.pool.entries] if pools else []
+        states.append(ClientState(tensors, json.dumps(client.state.describe()), pool, client.bytes_received))
+    return states, snapshots
 
 
-def restore_client(client: Client, tensors: Mapping[str, Tensor], path: Path) -> None:
-    """The reverse of `client_tensors`."""
-    expected = {**checkpoint(client.state), "momentum": client.momentum}
+def restore_client(client: Client, state: ClientState, where: str) -> None:
+    """Put a client, without its pool, back to a state."""
+    tensors, expected = state.tensors, {**checkpoint(client.state), "momentum": client.momentum}
     memory = {name.removeprefix(MEMORY): tensor for name, tensor in tensors.items() if name.startswith(MEMORY)}
     fits = len(tensors) == len(expected) + len(memory) and all(
         name in tensors and tensors[name].shape == own.shape and tensors[name].dtype == own.dtype
         for name, own in expected.items()
     )
     if not fits:
-        raise RunError(f"{path}: does not fit the model of {client.name}; {START_AGAIN}")
+        raise RunError(f"{where}: does not fit the model of {client.name}; {START_AGAIN}")
     client.state.load(tensors["values"], {name: tensors[f"integer {name}"] for name in client.state.integers})
     client.momentum.copy_(tensors["momentum"])
     client.memory = {name: tensor.to(client.momentum.device) for name, tensor in memory.items()}
+    client.bytes_received = state.bytes_received
+
+
+def restored_snapshot(name: str, tensors: Mapping[str, Tensor], origins: Sequence[Origin]) -> Snapshot:
+    """The reverse of `Snapshot.tensors`, wherever its client lives."""
+    _, step, _, client = name.removesuffix(".safetensors").split("-")
+    return origins[int(client)].restored(int(step), tensors)
+
+
+def _name(snapshot: Snapshot) -> str:
+    """Of a snapshot's file."""
+    return f"snapshot-{snapshot.step:08d}-client-{snapshot.client:04d}.safetensors"
+
+
+def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu() for name, tensor in tensors.items()}
 
 
 def read_tensors(path: Path, checksum: str) -> dict[str, Tensor]:
@@ -341,12 +397,6 @@ def read_tensors(path: Path, checksum: str) -> dict[str, Tensor]:
         return dict(safetensors.torch.load(content))
     except safetensors.SafetensorError as error:
         raise RunError(f"{path}: not a safetensors file: {error}") from None
-
-
-def _parse_snapshot(name: str) -> tuple[int, int]:
-    """Client and step of a snapshot's file."""
-    _, step, _, client = name.removesuffix(".safetensors").split("-")
-    return int(client), int(step)
 
 
 def _canonical(body: Mapping[str, Any]) -> bytes:

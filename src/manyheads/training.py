@@ -6,28 +6,24 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
 import torch
 
-from manyheads.algorithms.averaging import mean_values
-from manyheads.algorithms.base import Neighbours
 from manyheads.classifier import Classifier, choose_head
 from manyheads.client import Client, learning_rate
 from manyheads.engine import ENGINES
-from manyheads.engine.base import Window, WindowLosses
+from manyheads.engine.base import Engine, Options, Window, WindowLosses
 from manyheads.ensemble import Ensemble, assemble
-from manyheads.errors import ConfigurationError, ManyheadsError, TrainingError
-from manyheads.evaluate import Evaluation, Taught, evaluate, who_taught_whom
+from manyheads.errors import ConfigurationError, CrewLost, ManyheadsError, TrainingError
+from manyheads.evaluate import Evaluation, Taught, evaluation_of
 from manyheads.experiment import Experiment, nearest
-from manyheads.judge import probe_all
 from manyheads.runs import Event, InMemory, Record, RunFolder, check_free, read_events, read_experiment
-from manyheads.snapshot import Snapshot
 from manyheads.summary import evaluation_event, start_event, summarise, taught_event
 
 LESSON_SAMPLES = 512  # public samples of each client on which it is counted who taught whom
@@ -48,6 +44,9 @@ class Observer(Protocol):
     def stopping(self) -> None:
         """Somebody asked to stop; the run goes on to the end of its window."""
 
+    def went_back(self, step: int, why: str) -> None:
+        """A part of those who train was lost; all go on from the last save, at `step`."""
+
 
 class Silent:
     """Watches and says nothing."""
@@ -62,6 +61,9 @@ class Silent:
         pass
 
     def stopping(self) -> None:
+        pass
+
+    def went_back(self, step: int, why: str) -> None:
         pass
 
 
@@ -108,14 +110,14 @@ def train(
     if path is not None:
         check_free(path)
     ensemble = assemble(experiment, device)
-    run = _Run(ensemble, _engine_named(engine), observer or Silent(), path)
+    run = _run(ensemble, engine, Options(device), observer, path)
     if path is None:
         return run.go(InMemory())
     with contextlib.closing(RunFolder.create(path, ensemble.experiment, ensemble.dataset.fingerprint())) as record:
         try:
             return run.go(record)
         except TrainingError:
-            if not record.saved:  # a folder from which nothing can go on helps nobody
+            if record.saved_step is None:  # a folder from which nothing can go on helps nobody
                 shutil.rmtree(path)
             raise
 
@@ -131,16 +133,11 @@ def resume(
     experiment = read_experiment(path)
     started = next(iter(read_events(path)), {}) if (path / "metrics.jsonl").exists() else {}
     saved = (path / "checkpoints" / "manifest.json").exists()
-    ensemble = assemble(experiment, device or started.get("device", "cpu"), pretrained=not saved)
-    run = _Run(ensemble, _engine_named(engine or started.get("engine", "plain")), observer or Silent(), path)
+    device = device or started.get("device", "cpu")
+    ensemble = assemble(experiment, device, pretrained=not saved)
+    run = _run(ensemble, engine or started.get("engine", "plain"), Options(device), observer, path)
     with contextlib.closing(RunFolder(path, ensemble.experiment, ensemble.dataset.fingerprint())) as record:
-        run.step, run.seconds_before = record.restore(ensemble.clients)
-        if run.step:
-            for group in ensemble.groups:
-                ensemble.algorithm.resumed(ensemble.clients[group[0]], run.step)
-            for event in read_events(path):
-                run._remember(event)
-        return run.go(record)
+        return run.go(record, go_on=True)
 
 
 def windows(start: int, steps: int, *edges: Iterable[int]) -> Iterator[Window]:
@@ -151,44 +148,6 @@ def windows(start: int, steps: int, *edges: Iterable[int]) -> Iterator[Window]:
             start = stop
 
 
-def exchange(e: Ensemble, step: int) -> None:
-    """The only place where anything crosses between clients, if it is due. All collect before any applies.
-
-    A group averages first; then it meets the others as one, in the person of its first member.
-    """
-    algorithm, firsts = e.algorithm, [e.clients[group[0]] for group in e.groups]
-    if step in e.averaging_steps:
-        for group in e.groups:
-            average_group([e.clients[member] for member in group], step)
-    if step not in e.exchange_steps:
-        return
-
-    @cache
-    def ask(node: int) -> Snapshot:
-        return algorithm.show(firsts[node], step)  # once, however many pools take it
-
-    for client in e.clients:
-        algorithm.prepare(client, step)
-    received = [
-        algorithm.collect(client, Neighbours(e.graph.neighbours(node, step), ask), step)
-        for node, client in enumerate(firsts)
-    ]
-    for client, snapshots in zip(firsts, received, strict=True):
-        client.bytes_received += algorithm.cost(client, snapshots)
-        algorithm.apply(client, snapshots, step)
-
-
-def average_group(members: Sequence[Client], step: int) -> None:
-    """Equal models become their mean; each receives one."""
-    if len(members) == 1:
-        return
-    shown = [member.snapshot(step) for member in members]
-    mean = mean_values(shown)
-    for member, snapshot in zip(members, shown, strict=True):
-        member.state.take_mean(mean)
-        member.bytes_received += snapshot.nbytes
-
-
 @dataclass
 class _Run:
     """One pass through the loop: what has to be remembered from window to window."""
@@ -197,68 +156,104 @@ class _Run:
     engine: str
     observer: Observer
     folder: Path | None
+    make_engine: Callable[[], Engine]
     step: int = 0
     seconds_before: float = 0.0
+    lost_at: int | None = -1  # the last save when a crew was lost
     evaluations: dict[str, Evaluation] = field(default_factory=dict)
     last: dict[str, Event] = field(default_factory=dict)
 
-    def go(self, record: Record) -> Result:
-        e = self.ensemble
+    def go(self, record: Record, *, go_on: bool = False) -> Result:
+        """From the beginning, or from the last save; also after a crew was lost, which is from the last save again."""
+        e, told = self.ensemble, False
         self.began = time.perf_counter()
-        self.observer.started(e, self.step)
         with one_thread(), _stop_requests(self.observer) as stop:
-            if self.step == 0:
-                self._tell(record, start_event(e, engine=self.engine))
-                exchange(e, step=0)
-            self._loop(record, stop)
-            for part in e.parts:  # a run resumed at its very end was judged before it was saved
-                if part.name not in self.evaluations:
-                    self.evaluations[part.name] = evaluate(e.clients, part)
-            if e.experiment.evaluate.probe:
-                self._tell(record, {"event": "probe", "step": self.step, "shared_accuracy": probe_all(e)})
+            while True:
+                with contextlib.closing(self.make_engine()) as engine:
+                    try:
+                        if go_on:
+                            self._go_back(engine, record)
+                        if not told:
+                            self.observer.started(e, self.step)
+                            told = True
+                        self._from_here(engine, record, stop)
+                        engine.bring_home()
+                        break
+                    except CrewLost as lost:
+                        self._give_up_or_say(lost, record)
+                        go_on = True
         summary = summarise(e, self.evaluations, self.last, seconds=self._seconds(), engine=self.engine)
         record.finish(summary)
         for client in e.clients:
             client.model.eval()
         return Result(e.experiment, e.clients, summary, self.folder, stop.is_set())
 
-    def _loop(self, record: Record, stop: threading.Event) -> None:
+    def _from_here(self, engine: Engine, record: Record, stop: threading.Event) -> None:
+        e = self.ensemble
+        if self.step == 0:
+            self._tell(record, start_event(e, engine=self.engine))
+            engine.exchange(step=0)
+        self._loop(engine, record, stop)
+        for number, part in enumerate(e.parts):  # a run resumed at its very end was judged before it was saved
+            if part.name not in self.evaluations:
+                self.evaluations[part.name] = evaluation_of(e.clients, part.name, engine.scores(number))
+        if e.experiment.evaluate.probe:
+            self._tell(record, {"event": "probe", "step": self.step, "shared_accuracy": engine.probes()})
+
+    def _go_back(self, engine: Engine, record: Record) -> None:
+        """To the last save, or to the beginning where there is none."""
+        saved, self.evaluations, self.last = record.restore(), {}, {}
+        self.step, self.seconds_before = (saved.step, saved.seconds) if saved else (0, 0.0)
+        self.began = time.perf_counter()
+        if saved is not None:
+            engine.restore(saved)
+            for event in record.events():
+                self._remember(event)
+
+    def _give_up_or_say(self, lost: CrewLost, record: Record) -> None:
+        """A crew that is lost twice without a save in between would be lost for ever."""
+        if self.lost_at == record.saved_step:
+            raise TrainingError(f"{lost}; lost again since step {record.saved_step}, the last save") from None
+        self.lost_at = record.saved_step
+        self.observer.went_back(record.saved_step or 0, str(lost))
+
+    def _loop(self, engine: Engine, record: Record, stop: threading.Event) -> None:
         e, training = self.ensemble, self.ensemble.experiment.training
         every, judged = e.experiment.evaluate.every, e.algorithm.judged_after(training.steps)
         regular = [range(0, training.steps, interval) for interval in (training.log_every, every)]
-        engine, saved = ENGINES[self.engine](), time.perf_counter()
+        saved = time.perf_counter()
         for window in windows(self.step, training.steps, *regular, e.exchange_steps, e.averaging_steps, judged):
-            losses = engine.train(e.clients, e.algorithm, window, self.observer.progressed)
+            losses = engine.train(window, self.observer.progressed)
             self._check_finite(losses, window)
             self._tell(record, self._losses_event(losses, window))
             self.step = window.stop
             at_end = self.step == training.steps
-            exchange(e, self.step)
+            engine.exchange(self.step)
             if self.step % every == 0 or at_end or self.step in judged:
-                self._evaluate(record, judged.get(self.step))
+                self._evaluate(engine, record, judged.get(self.step))
             if at_end or stop.is_set() or time.perf_counter() - saved >= training.save_seconds:
-                record.save(self.step, self._seconds(), e.clients, pools=not at_end)
+                record.save(self.step, self._seconds(), partial(engine.states, pools=not at_end))
                 saved = time.perf_counter()
             if stop.is_set() and not at_end:
                 raise Interrupted(self.folder, self.step)
 
-    def _evaluate(self, record: Record, after: str | None) -> None:
+    def _evaluate(self, engine: Engine, record: Record, after: str | None) -> None:
         e = self.ensemble
-        for part in e.parts:
-            evaluation = evaluate(e.clients, part)
+        for number, part in enumerate(e.parts):
+            evaluation = evaluation_of(e.clients, part.name, engine.scores(number))
             self.evaluations[part.name] = evaluation
             self._tell(record, evaluation_event(evaluation, self.step, after, e.hops(self.step)))
-        taught = self._who_taught_whom()
+        taught = self._who_taught_whom(engine)
         if taught is not None:
             self._tell(record, taught_event(taught, self.step))
 
-    def _who_taught_whom(self) -> Taught | None:
+    def _who_taught_whom(self, engine: Engine) -> Taught | None:
         """On the first batches since the last exchange: those that tables of predictions can answer, too."""
         e, training = self.ensemble, self.ensemble.experiment.training
         start = max((step for step in e.exchange_steps if step <= self.step), default=training.steps)
         later = min((step for step in e.exchange_steps if step > start), default=training.steps)
         stop = min(start + -(-LESSON_SAMPLES // training.public_batch_size), later)
-        return who_taught_whom(e.clients, e.algorithm, start, stop) if start < stop else None
+        return engine.taught(start, stop) if start < stop else None
 
     def _check_finite(self, losses: WindowLosses, window: Window) -> None:
         """Before anything else sees them: the losses of a window, and the weights that it left."""
@@ -270,8 +265,8 @@ class _Run:
                 f"step {window.start + step}, {clients[client].name}: the loss term "
                 f'"{losses.terms[term]}" is {losses.values[client, step, term].item()}; {advice}'
             )
-        for trained in clients:
-            if not torch.isfinite(trained.state.values).all():
+        for trained, finite in zip(clients, losses.finite, strict=True):
+            if not finite:
                 raise TrainingError(f"step {window.stop - 1}, {trained.name}: a weight is not a number; {advice}")
 
     def _losses_event(self, losses: WindowLosses, window: Window) -> Event:
@@ -298,10 +293,10 @@ class _Run:
         return self.seconds_before + time.perf_counter() - self.began
 
 
-def _engine_named(name: str) -> str:
-    if name not in ENGINES:
-        raise ConfigurationError(f"--engine {name}: unknown engine; {nearest(name, ENGINES)}")
-    return name
+def _run(ensemble: Ensemble, engine: str, options: Options, observer: Observer | None, folder: Path | None) -> _Run:
+    if engine not in ENGINES:
+        raise ConfigurationError(f"--engine {engine}: unknown engine; {nearest(engine, ENGINES)}")
+    return _Run(ensemble, engine, observer or Silent(), folder, partial(ENGINES[engine], ensemble, options))
 
 
 @contextlib.contextmanager

@@ -9,9 +9,8 @@ from torch import Tensor
 from manyheads import ConfigurationError, Experiment, train
 from manyheads.checks import check
 from manyheads.engine.base import Window
-from manyheads.engine.plain import Plain
+from manyheads.engine.plain import Plain, exchange
 from manyheads.ensemble import Ensemble, assemble
-from manyheads.training import exchange
 from tests.contracts import train_by_hand
 
 

@@ -15,10 +15,10 @@ from manyheads.checks import check
 from manyheads.client import Batch, Client
 from manyheads.data.batches import Rows
 from manyheads.engine.base import Window
-from manyheads.engine.plain import Plain
+from manyheads.engine.plain import Plain, exchange
 from manyheads.ensemble import Ensemble, assemble
 from manyheads.runs import Event
-from manyheads.training import Silent, exchange
+from manyheads.training import Silent
 from tests.contracts import stored_labels, train_by_hand, weights
 
 ROUND = {"name": "fedmd", "first_private_steps": 4, "digest_steps": 5, "revisit_steps": 3}

@@ -7,8 +7,8 @@ from torch.nn.functional import cross_entropy
 
 from manyheads import Experiment
 from manyheads.algorithms.mhd import MHD
+from manyheads.engine.plain import exchange
 from manyheads.ensemble import assemble
-from manyheads.training import exchange
 
 
 @pytest.mark.parametrize("entries", [[0], [2], [1, 2]])

@@ -14,9 +14,9 @@ from manyheads import Experiment
 from manyheads.client import SNAPSHOTS
 from manyheads.confidence import CONFIDENCES
 from manyheads.data.batches import Samples
-from manyheads.engine.plain import Plain
+from manyheads.engine.plain import Plain, exchange
 from manyheads.ensemble import Ensemble
-from manyheads.training import exchange, one_thread, windows
+from manyheads.training import one_thread, windows
 from tests.conftest import TINY
 
 ALGORITHM_KNOBS: dict[str, dict[str, Any]] = {

@@ -8,11 +8,10 @@ from manyheads.client import SNAPSHOTS, Client
 from manyheads.confidence import CONFIDENCES
 from manyheads.data.batches import Rows
 from manyheads.engine.base import Window
-from manyheads.engine.plain import Plain
+from manyheads.engine.plain import Plain, exchange
 from manyheads.ensemble import Ensemble, assemble
 from manyheads.outputs import Outputs
 from manyheads.snapshot import Snapshot
-from manyheads.training import exchange
 from tests.contracts import experiment, mhd
 
 KINDS = [(kind, confidence) for kind in SNAPSHOTS for confidence in CONFIDENCES]

@@ -1,30 +1,31 @@
 """Every engine takes the same steps: one suite over ENGINES, with the plain loop as the reference."""
 
+import contextlib
+
 import pytest
 import torch
 
 from manyheads import Experiment
 from manyheads.engine import ENGINES
-from manyheads.engine.base import Window, WindowLosses
-from manyheads.engine.plain import Plain
+from manyheads.engine.base import Options, Window, WindowLosses
+from manyheads.engine.plain import Plain, exchange
 from manyheads.ensemble import Ensemble, assemble
-from manyheads.training import exchange
 from tests.contracts import ALGORITHM_KNOBS
 
 
 def run(experiment: Experiment, engine: str, windows: list[Window]) -> tuple[Ensemble, list[WindowLosses], int]:
-    ensemble, taken = assemble(experiment), 0
+    ensemble, taken, losses = assemble(experiment), 0, []
 
     def progress(client_steps: int) -> None:
         nonlocal taken
         taken += client_steps
 
-    exchange(ensemble, step=0)
-    made = ENGINES[engine]()
-    losses = []
-    for window in windows:
-        losses.append(made.train(ensemble.clients, ensemble.algorithm, window, progress))
-        exchange(ensemble, window.stop)
+    with contextlib.closing(ENGINES[engine](ensemble, Options())) as made:
+        made.exchange(step=0)
+        for window in windows:
+            losses.append(made.train(window, progress))
+            made.exchange(window.stop)
+        made.bring_home()
     return ensemble, losses, taken
 
 

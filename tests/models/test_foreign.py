@@ -16,13 +16,13 @@ from torch import Tensor, nn
 
 from manyheads import ConfigurationError, Experiment, load_model, train
 from manyheads.checks import check
+from manyheads.engine.plain import exchange
 from manyheads.ensemble import Ensemble, assemble
 from manyheads.experiment import ModelConfig
 from manyheads.export import export
 from manyheads.models.client_model import ClientModel, make_model
 from manyheads.models.dropout import Dropout, dropouts
 from manyheads.models.flat import FlatState
-from manyheads.training import exchange
 from tests.contracts import train_by_hand, weights
 from tests.models import lab
 

@@ -11,10 +11,10 @@ import torch
 
 from manyheads import ConfigurationError, Experiment, load_model, train
 from manyheads.checks import check
+from manyheads.engine.plain import exchange
 from manyheads.ensemble import Ensemble, assemble
 from manyheads.export import export
 from manyheads.runs import read_summary
-from manyheads.training import exchange
 from tests.contracts import train_by_hand
 
 WIDTHS = {"width": [4, 6, 4, 3]}  # embeddings of 16, 24, 16 and 12

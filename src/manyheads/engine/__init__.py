@@ -1,6 +1,11 @@
 """Engines by name: ways to run the same window."""
 
-from manyheads.engine.base import Engine
-from manyheads.engine.plain import Plain
+from collections.abc import Callable
 
-ENGINES: dict[str, type[Engine]] = {"plain": Plain}
+from manyheads.engine.base import Engine, Options
+from manyheads.engine.plain import Here, Plain
+from manyheads.ensemble import Ensemble
+
+ENGINES: dict[str, Callable[[Ensemble, Options], Engine]] = {
+    "plain": lambda ensemble, options: Here(ensemble, Plain()),
+}

@@ -1,13 +1,17 @@
-"""What an engine is: a way to run a window."""
+"""What an engine is: the crews that do the work of a run, and the order in which they do it."""
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
+import torch
 from torch import Tensor
 
-from manyheads.algorithms.base import Algorithm
-from manyheads.client import Client
+from manyheads.evaluate import Scores, Taught
+from manyheads.runs import ClientState, Saved, Snapshots
+
+Progress = Callable[[int], None]  # is told how many client-steps were taken
 
 
 @dataclass(frozen=True)
@@ -20,17 +24,105 @@ class Window:
 
 @dataclass(frozen=True)
 class WindowLosses:
-    """Every loss of a window."""
+    """Every loss of a window, and whether the weights that it left are numbers."""
 
     terms: tuple[str, ...]
     values: Tensor  # clients x steps x terms, on the CPU
+    finite: tuple[bool, ...]  # by client
 
 
-Progress = Callable[[int], None]  # is told how many client-steps were taken
+@dataclass(frozen=True)
+class Options:
+    """What a person may tell an engine; each reads what concerns it."""
+
+    device: str = "cpu"
+    workers: int | None = None  # parallel: how many processes; None: as many as there are cores
+    address: str | None = None  # ray: of a cluster that is there already; None: one on this machine
 
 
-class Engine(Protocol):
-    def train(
-        self, clients: Sequence[Client], algorithm: Algorithm, window: Window, progress: Progress
-    ) -> WindowLosses:
+class Engine(ABC):
+    """Where clients live and who does their work. What is asked of it is the same for every engine.
+
+    The nodes of the graph (mostly one client each) are dealt out to crews. A crew does all that concerns its own
+    clients alone; what they have to do with each other is here, and is nothing but passing on what was shown.
+    """
+
+    can_lose_crews = False  # whether a crew may be lost, so that the run has to go back to its last save
+
+    def __init__(self, nodes: Sequence[Sequence[int]], groups: Sequence[Sequence[int]]) -> None:
+        self._nodes = nodes  # by crew
+        self._crew_of = {node: crew for crew, own in enumerate(nodes) for node in own}
+        self._clients = [sorted(client for node in own for client in groups[node]) for own in nodes]  # by crew
+
+    @abstractmethod
+    def ask(self, method: str, arguments: Mapping[int, tuple[Any, ...]], progress: Progress | None = None) -> list[Any]:
+        """Call a method of some crews, all at the same time where the engine can; their answers, in the same order."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what the engine holds."""
+
+    @abstractmethod
+    def bring_home(self) -> None:
+        """At the end: the clients of this process become what they are in their crews."""
+
+    def train(self, window: Window, progress: Progress) -> WindowLosses:
         """Let each client take its steps of the window, alone."""
+        found: list[WindowLosses] = self._ask_all("train", window, progress=progress)
+        values = self._in_order([list(own.values) for own in found])
+        finite = self._in_order([own.finite for own in found])
+        return WindowLosses(found[0].terms, torch.stack(values), tuple(finite))
+
+    def exchange(self, step: int) -> None:
+        """The only place where anything crosses between clients, if it is due. All collect before any applies."""
+        asked: list[list[int]] = self._ask_all("collect", step)
+        wanted = sorted(set().union(*asked))
+        owners = sorted({self._crew_of[node] for node in wanted})
+        asks = {crew: ([node for node in wanted if self._crew_of[node] == crew], step) for crew in owners}
+        shown: dict[int, Any] = {}
+        for found in self.ask("show", asks):
+            shown.update(found)
+        self.ask("apply", {crew: ({node: shown[node] for node in own}, step) for crew, own in enumerate(asked)})
+
+    def scores(self, part: int) -> list[Scores]:
+        """What the heads of every client do on a part."""
+        return self._in_order(self._ask_all("scores", part))
+
+    def taught(self, start: int, stop: int) -> Taught | None:
+        """Who taught whom in steps start ... stop - 1; None where nobody is chosen."""
+        found: list[Taught | None] = self._ask_all("taught", start, stop)
+        total = found[0]
+        for counted in found[1:]:
+            total = None if total is None or counted is None else total + counted
+        return total
+
+    def probes(self) -> list[float]:
+        """What the embedding of every client allows."""
+        return self._in_order(self._ask_all("probes"))
+
+    def states(self, known: Container[str], *, pools: bool = True) -> tuple[list[ClientState], Snapshots]:
+        """All that a save keeps; snapshots only those that are not `known`."""
+        found = self._ask_all("states", known, pools)
+        snapshots = {name: tensors for _, own in found for name, tensors in own.items()}
+        return self._in_order([states for states, _ in found]), snapshots
+
+    def restore(self, saved: Saved) -> None:
+        """Put every client back to a save."""
+        arguments = {}
+        for crew, members in enumerate(self._clients):
+            states = {client: saved.clients[client] for client in members}
+            names = {name for state in states.values() for name in state.pool}
+            arguments[crew] = (states, {name: saved.snapshots[name] for name in names}, saved.step)
+        self.ask("restore", arguments)
+
+    def _ask_all(self, method: str, *arguments: Any, progress: Progress | None = None) -> list[Any]:
+        return self.ask(method, dict.fromkeys(range(len(self._nodes)), arguments), progress)
+
+    def _in_order(self, by_crew: Sequence[Sequence[Any]]) -> list[Any]:
+        """From lists by crew, of its clients, to one list of all clients."""
+        found = {
+            client: item
+            for members, own in zip(self._clients, by_crew, strict=True)
+            for client, item in zip(members, own, strict=True)
+        }
+        return [found[client] for client in sorted(found)]

@@ -1,12 +1,15 @@
 """The plain engine: one client after another, one step after another. The reference for all others."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
 from manyheads.algorithms.base import Algorithm
 from manyheads.client import Client, learning_rate
-from manyheads.engine.base import Progress, Window, WindowLosses
+from manyheads.engine.base import Engine, Progress, Window, WindowLosses
+from manyheads.engine.crew import Crew, Trainer
+from manyheads.ensemble import Ensemble
 
 
 class Plain:
@@ -27,4 +30,28 @@ class Plain:
                 values.append(losses)
                 progress(1)
             recorded.append(torch.stack(values))
-        return WindowLosses(terms, torch.stack(recorded).cpu())
+        finite = tuple(bool(torch.isfinite(client.state.values).all()) for client in clients)
+        return WindowLosses(terms, torch.stack(recorded).cpu(), finite)
+
+
+class Here(Engine):
+    """All clients as one crew in this process; how a window is run is the trainer's business."""
+
+    def __init__(self, ensemble: Ensemble, trainer: Trainer) -> None:
+        super().__init__([range(len(ensemble.groups))], ensemble.groups)
+        self._crew = Crew(ensemble, trainer)
+
+    def ask(self, method: str, arguments: Mapping[int, tuple[Any, ...]], progress: Progress | None = None) -> list[Any]:
+        further = () if progress is None else (progress,)
+        return [getattr(self._crew, method)(*given, *further) for given in arguments.values()]
+
+    def close(self) -> None:
+        pass  # what is here goes with this process
+
+    def bring_home(self) -> None:
+        pass  # where they are
+
+
+def exchange(ensemble: Ensemble, step: int) -> None:
+    """What clients that all live here exchange before `step`, if anything is due."""
+    Here(ensemble, Plain()).exchange(step)
