@@ -18,6 +18,7 @@ from manyheads.experiment import TrainingConfig
 from manyheads.models.client_model import ClientModel
 from manyheads.models.dropout import begin_step, dropouts, seeded
 from manyheads.models.flat import FlatState
+from manyheads.outputs import Outputs
 from manyheads.pool import Pool
 from manyheads.predictions import Catalogue
 from manyheads.seeds import generator
@@ -27,9 +28,10 @@ Plan = Mapping[str, NDArray[Any]]  # what an algorithm drew for a window, each a
 
 
 class Batch:
-    """All that one step needs: private samples, public rows, and the algorithm's draws for this step.
+    """All that one step needs: private samples, public rows, and what the algorithm drew for this step.
 
-    Pixels are gathered when they are first asked for: a step that trains on private samples only reads no others.
+    Pixels are gathered when they are first asked for: a step that trains on private samples only reads no others. What
+    `losses` reads it asks for here, not in `plan` itself: a captured step (engine/cuda.py) reads it on its device.
     """
 
     def __init__(self, client: "Client", private: Callable[[], Rows], public: Callable[[], Rows], plan: Plan) -> None:
@@ -52,6 +54,29 @@ class Batch:
         """Of the public samples: for measurements, and for algorithms whose public set is labelled."""
         assert self._client.public is not None
         return self._client.public.labels(self.public.samples)
+
+    @property
+    def phase(self) -> int:
+        """What kind of step it is, where an algorithm has several: `phase` of its plan."""
+        return int(self.plan["phase"])
+
+    def number(self, name: str) -> float | Tensor:
+        """A number of the plan."""
+        return float(self.plan[name])
+
+    def array(self, name: str) -> Tensor | None:
+        """An array of the plan, on the device; None where there is none."""
+        drawn = self.plan.get(name)
+        return None if drawn is None else torch.from_numpy(np.asarray(drawn)).to(self._client.state.values.device)
+
+    @cached_property
+    def foreign(self) -> list[Outputs]:
+        """What the drawn snapshots of the pool (`targets` of the plan) say about the public rows."""
+        return [self._client.pool.entries[entry].outputs(self.public) for entry in self.plan["targets"].tolist()]
+
+    def foreign_embeddings(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Those that were shown, and how much each counts, where that is not 1."""
+        return [said.embedding_BE for said in self.foreign if said.embedding_BE is not None], []
 
 
 Losses = Callable[["Client", Batch, int], Mapping[str, Tensor]]
@@ -135,6 +160,10 @@ class Client:
     def asks_by_window(self) -> bool:
         """Whether it is told only the rows that it draws until the next exchange, instead of whole tables."""
         return self.catalogue is not None and not self.catalogue.whole
+
+    def answers(self, *images: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Logits and embeddings of several batches, each with BatchNorm statistics of its own."""
+        return [self.model(batch) for batch in images]
 
     def batches(self, start: int, stop: int, plan: Plan) -> "WindowBatches":
         """The batches of steps start ... stop - 1."""

@@ -22,17 +22,19 @@ from manyheads.outputs import Outputs
 Select = Literal["most_confident", "random", "all"]
 
 
-def embedding_loss(own: Mapping[int, Tensor], foreign: Sequence[Tensor]) -> Tensor:
+def embedding_loss(own: Mapping[int, Tensor], foreign: Sequence[Tensor], counts: Sequence[Tensor] = ()) -> Tensor:
     """Eq. 2: squared distance to each foreign embedding, all normalised; a mean over samples, a sum over targets.
 
     rho(x) = x^2. `own` holds the own embedding by width: as it is, and mapped to each foreign width that differs.
-    The foreign embeddings get no gradient.
+    The foreign embeddings get no gradient. `counts`: how much each counts, 1 without.
     """
     unit = {width: normalize(own_BE, dim=-1) for width, own_BE in own.items()}
     distances = [
         (unit[foreign_BE.shape[-1]] - normalize(foreign_BE.detach(), dim=-1)).square().sum(-1).mean()
         for foreign_BE in foreign
     ]
+    if counts:
+        distances = [count * distance for count, distance in zip(counts, distances, strict=True)]
     return torch.stack(distances).sum() if distances else next(iter(own.values())).new_zeros(())
 
 

@@ -116,12 +116,12 @@ class FedMD(Algorithm):
     def losses(self, client: Client, batch: Batch, step: int) -> dict[str, Tensor]:
         """Digest: L1 to the consensus. Revisit: the private task. First training: cross-entropy on either."""
         nothing = client.state.values.new_zeros(())
-        if batch.plan["phase"] == DIGEST:
+        if batch.phase == DIGEST:
             logits_BHC, _ = client.model(batch.public.images)
-            consensus_BC = client.memory["consensus"][batch.plan["aligned"].tolist()]
+            consensus_BC = client.memory["consensus"][batch.array("aligned")]
             distance = (scores(logits_BHC[:, 0]) - consensus_BC).abs().sum(-1).mean()
             return {"cross_entropy": nothing, "digest": self.nu_digest * distance}
-        labelled = batch.plan["phase"] == LABELLED
+        labelled = batch.phase == LABELLED
         images, labels = (
             (batch.public.images, batch.public_labels()) if labelled else (batch.private.images, batch.labels)
         )

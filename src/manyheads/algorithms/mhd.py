@@ -184,19 +184,17 @@ class MHD(Algorithm):
 
     def losses(self, client: Client, batch: Batch, step: int) -> dict[str, Tensor]:
         """Eq. 1: the private task on the main head, and both distillations on a public batch."""
-        # Two passes: one would mix private and public BatchNorm statistics.
-        private_BHC, _ = client.model(batch.private.images)
-        public_BHC, embedding_BE = client.model(batch.public.images)
-        foreign = [client.pool.entries[entry].outputs(batch.public) for entry in batch.plan["targets"].tolist()]
-        p_JBKC, confidence_JBK = self._candidates(client, public_BHC.detach(), embedding_BE.detach(), foreign)
-        target_BKC = distillation.targets(p_JBKC, confidence_JBK, self.select, _uniform(batch, p_JBKC.device))
-        ramp = float(batch.plan["ramp"])
+        # Apart: together, private and public samples would mix in the BatchNorm statistics.
+        (private_BHC, _), (public_BHC, embedding_BE) = client.answers(batch.private.images, batch.public.images)
+        p_JBKC, confidence_JBK = self._candidates(client, public_BHC.detach(), embedding_BE.detach(), batch.foreign)
+        target_BKC = distillation.targets(p_JBKC, confidence_JBK, self.select, batch.array("uniform"))
+        ramp = batch.number("ramp")
         embedding = embedding_BE.new_zeros(())
         if self.compares_embeddings:
-            foreign_BE = [said.embedding_BE for said in foreign if said.embedding_BE is not None]
-            widths = {client.model.embedding_width, *(other.shape[-1] for other in foreign_BE)}
+            foreign, counts = batch.foreign_embeddings()
+            widths = {client.model.embedding_width, *(other_BE.shape[-1] for other_BE in foreign)}
             own_BE = {width: client.model.mapped(embedding_BE, width) for width in sorted(widths)}
-            embedding = distillation.embedding_loss(own_BE, foreign_BE)
+            embedding = distillation.embedding_loss(own_BE, foreign, counts)
         return {
             "cross_entropy": cross_entropy(private_BHC[:, 0], batch.labels),
             "embedding": ramp * self.nu_emb * embedding,
@@ -222,21 +220,13 @@ class MHD(Algorithm):
         """The choice of `losses`, by the client as it answers others: in evaluation mode."""
         if self.select == "all":
             return None
-        entries = [client.pool.entries[entry] for entry in batch.plan["targets"].tolist()]
         logits_BHC, embedding_BE = client.model(batch.public.images)
-        foreign = [entry.outputs(batch.public) for entry in entries]
-        p_JBKC, confidence_JBK = self._candidates(client, logits_BHC, embedding_BE, foreign)
-        choice_BK = distillation.choose(confidence_JBK, self.select, _uniform(batch, p_JBKC.device))
-        others = [entry.client for entry in entries]
+        p_JBKC, confidence_JBK = self._candidates(client, logits_BHC, embedding_BE, batch.foreign)
+        choice_BK = distillation.choose(confidence_JBK, self.select, batch.array("uniform"))
+        others = [client.pool.entries[entry].client for entry in batch.plan["targets"].tolist()]
         teachers_J = [client.index, *others, *(others if self.same_level else []), client.index][: len(p_JBKC)]
         class_JBK = p_JBKC.argmax(-1)
         return Lesson(choice_BK.new_tensor(teachers_J)[choice_BK], class_JBK.gather(0, choice_BK[None])[0])
-
-
-def _uniform(batch: Batch, device: torch.device) -> Tensor | None:
-    """The draws among candidates, with select = "random"."""
-    drawn = batch.plan.get("uniform")
-    return None if drawn is None else torch.from_numpy(drawn).to(device)
 
 
 @torch.no_grad()
