@@ -93,14 +93,14 @@ class Images:
 
 
 def images_of(name: str) -> Images:
-    """The built-in digits; or colour images of 32 x 32 pixels, a pattern for each class under much noise."""
+    """The built-in digits; or colour images of 32 x 32 pixels, coarse patches for each class under noise."""
     if name == "demo":
         found = load(DataConfig(source="digits"))
         parts = [(part.images, part.known_labels) for part in (found.train, found.test)]
         return Images(*parts[0], *parts[1])
     rng = np.random.default_rng(0)
     labels = np.arange(1_144) % 10
-    patterns = rng.normal(0.0, 10.0, size=(10, 32, 32, 3))
+    patterns = rng.normal(0.0, 40.0, size=(10, 4, 4, 3)).repeat(8, axis=1).repeat(8, axis=2)
     noisy = patterns[labels] + rng.normal(127.5, 50.0, size=(len(labels), 32, 32, 3))
     images = noisy.clip(0, 255).astype(np.uint8)
     return Images(images[:1_024], labels[:1_024], images[1_024:], labels[1_024:])
@@ -211,12 +211,15 @@ def measure(command: list[str], log: Path) -> dict[str, Any]:
         process = subprocess.Popen(
             command, stdout=out, stderr=subprocess.STDOUT, env={**os.environ, **quiet, **threads, **paths}
         )
-        while process.poll() is None:
-            most = max(most, memory(family(process.pid)))
-            if time.perf_counter() - begun > LIMIT:
+        try:
+            while process.poll() is None:
+                most = max(most, memory(family(process.pid)))
+                if time.perf_counter() - begun > LIMIT:
+                    raise Failed(f"stopped after {LIMIT} s; {last_line(log)}")
+                time.sleep(EVERY)
+        finally:
+            if process.poll() is None:
                 stop(process)
-                raise Failed(f"stopped after {LIMIT} s; {last_line(log)}")
-            time.sleep(EVERY)
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.startswith('{"version"')]
     if process.returncode or not lines:
         raise Failed(last_line(log))
@@ -224,6 +227,7 @@ def measure(command: list[str], log: Path) -> dict[str, Any]:
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a driver and what it started."""
     for one in reversed(family(process.pid)):
         try:
             os.kill(one, 9)
@@ -302,10 +306,13 @@ def verdict(done: dict[str, dict[str, Any]]) -> str:
     ahead = all(ours["seconds"] < own["seconds"] for own in others)
     ratio = ours["seconds"] / (done["bare"]["seconds"] / ours["cores"])
     words = {True: "met", False: "MISSED"}
+    builds = sorted({own["torch"] for own in done.values()})
+    differ = f" Not all ran on the same torch: {', '.join(builds)}." if len(builds) > 1 else ""
     missing = ", ".join(SYSTEMS[system] for system in SYSTEMS if system not in done)
     return (
         f"Ahead of every other system{f' that ran (not: {missing})' if missing else ''}: {words[ahead]}. Against the "
         f"loop by hand divided by {ours['cores']} core(s): {ratio:.2f}, at most {TARGET:.2f}: {words[ratio <= TARGET]}."
+        f"{differ}"
     )
 
 
@@ -320,14 +327,17 @@ def main() -> None:
     parser.add_argument("--envs", type=Path, default=cache / "manyheads" / "peers", help="environments and logs")
     add_write(parser)
     options = parser.parse_args()
+    if options.rounds is not None and options.rounds < 2:
+        parser.error("--rounds: at least 2, since the first is not counted")
     options.envs = options.envs.absolute()
     (options.envs / "logs").mkdir(parents=True, exist_ok=True)
     names = [options.workload] if options.workload else list(WORKLOADS)
     found = {name: measure_all(name, options) for name in names}
     cores = len(os.sched_getaffinity(0))
     python = ".".join(map(str, sys.version_info[:3]))
+    only = f" --workload {options.workload}" if options.workload else ""
     about = (
-        f"`python benchmarks/peers.py --engine {options.engine}`, medians of {options.rounds_of_measurement}; "
+        f"`python benchmarks/peers.py --engine {options.engine}{only}`, medians of {options.rounds_of_measurement}; "
         f"{processor()}, {cores} cores, torch {torch.__version__}, one thread per process, Python {python}."
     )
     publish("peers", "\n\n".join([about, *(table(name, found[name], options) for name in names)]), options)

@@ -29,7 +29,7 @@ def main() -> None:
             local_steps(net, optimizer, samples, settings, draws)
         average(nets)
         clock.round_ended()
-    clock.report(torch.__version__, 1, workload.accuracy(nets[0]))
+    clock.report(f"torch {torch.__version__}", 1, workload.accuracy(nets[0]))
 
 
 if __name__ == "__main__":
