@@ -47,7 +47,8 @@ EVERY = 0.5  # seconds between two looks at memory
 
 VERSIONS = {
     "torch": "2.13.0",  # the one of constraints.txt
-    # 1.42.0 wants a certifi that is not on every mirror; the code of its simulation and strategies is the same.
+    # 1.42.0 wants certifi>=2026.10.19, which the index that we use lacks. Its simulation, strategies, Ray backend and
+    # in-memory grid are the same files.
     "flwr[simulation]": "1.41.0",  # brings its own pinned Ray
     "fluke-fl": "0.8.1",
     "numpy": "2.4.6",
@@ -75,11 +76,12 @@ INSTALL: dict[str, list[tuple[str, ...]]] = {  # calls of pip; systems that are 
 }
 SYSTEMS = {"manyheads": "manyheads", "bare": "by hand", "fluke": "fluke", "flower": "Flower"}
 
-COMMON = {"seed": 0, "clients": 8, "classes": 10, "batch_size": 32, "momentum": 0.9, "weight_decay": 5e-4}
+# No momentum: Flower's clients would forget it after each round, the others' would not.
+COMMON = {"seed": 0, "clients": 8, "classes": 10, "batch_size": 32, "momentum": 0.0, "weight_decay": 5e-4}
 WORKLOADS: dict[str, dict[str, Any]] = {
-    "demo": {"backbone": "cnn", "width": 16, "samples": 160, "local_steps": 100, "rounds": 20, "learning_rate": 0.03},
+    "demo": {"backbone": "cnn", "width": 16, "samples": 160, "local_steps": 100, "rounds": 20, "learning_rate": 0.1},
     "resnet18": {
-        "backbone": "resnet18", "width": 16, "samples": 128, "local_steps": 8, "rounds": 4, "learning_rate": 0.03,
+        "backbone": "resnet18", "width": 16, "samples": 128, "local_steps": 8, "rounds": 4, "learning_rate": 0.3,
     },
 }  # fmt: skip
 
