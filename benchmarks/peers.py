@@ -81,7 +81,7 @@ COMMON = {"seed": 0, "clients": 8, "classes": 10, "batch_size": 32, "momentum": 
 WORKLOADS: dict[str, dict[str, Any]] = {
     "demo": {"backbone": "cnn", "width": 16, "samples": 160, "local_steps": 100, "rounds": 20, "learning_rate": 0.1},
     "resnet18": {
-        "backbone": "resnet18", "width": 16, "samples": 128, "local_steps": 8, "rounds": 4, "learning_rate": 0.3,
+        "backbone": "resnet18", "width": 16, "samples": 128, "local_steps": 8, "rounds": 4, "learning_rate": 0.1,
     },
 }  # fmt: skip
 
@@ -102,8 +102,8 @@ def images_of(name: str) -> Images:
         return Images(*parts[0], *parts[1])
     rng = np.random.default_rng(0)
     labels = np.arange(1_144) % 10
-    patterns = rng.normal(0.0, 40.0, size=(10, 4, 4, 3)).repeat(8, axis=1).repeat(8, axis=2)
-    noisy = patterns[labels] + rng.normal(127.5, 50.0, size=(len(labels), 32, 32, 3))
+    patterns = rng.normal(0.0, 60.0, size=(10, 4, 4, 3)).repeat(8, axis=1).repeat(8, axis=2)
+    noisy = patterns[labels] + rng.normal(127.5, 30.0, size=(len(labels), 32, 32, 3))
     images = noisy.clip(0, 255).astype(np.uint8)
     return Images(images[:1_024], labels[:1_024], images[1_024:], labels[1_024:])
 
