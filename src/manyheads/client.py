@@ -161,10 +161,6 @@ class Client:
         """Whether it is told only the rows that it draws until the next exchange, instead of whole tables."""
         return self.catalogue is not None and not self.catalogue.whole
 
-    def answers(self, *images: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Logits and embeddings of several batches, each with BatchNorm statistics of its own."""
-        return [self.model(batch) for batch in images]
-
     def batches(self, start: int, stop: int, plan: Plan) -> "WindowBatches":
         """The batches of steps start ... stop - 1."""
         return WindowBatches(self, start, stop, plan)

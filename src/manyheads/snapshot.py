@@ -16,6 +16,7 @@ from manyheads.data.batches import Rows
 from manyheads.density import Density
 from manyheads.models.client_model import ClientModel
 from manyheads.models.flat import FlatState
+from manyheads.models.norm import in_parts
 from manyheads.outputs import Outputs
 
 
@@ -51,7 +52,7 @@ class Replica:
 
     def outputs(self, values: Tensor, integers: Mapping[str, Tensor], rows: Rows, density: Density | None) -> Outputs:
         self.state.load(values, integers)
-        with torch.no_grad():
+        with torch.no_grad(), in_parts(self.model, ()):  # nothing to train: on a GPU, fewer sweeps over memory
             logits_BHC, embedding_BE = self.model(rows.images)
             p_BHC = logits_BHC.softmax(-1)
             measured_BH = None if density is None else density.confidence(p_BHC, embedding_BE)

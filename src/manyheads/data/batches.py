@@ -5,7 +5,7 @@ step t is at positions t * batch_size ... (t + 1) * batch_size, so any window ca
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +37,11 @@ class WindowRows:
     view_numbers_SB: Tensor
     grid: Grid | None
 
+    def each(self, change: Callable[[Tensor], Tensor]) -> "WindowRows":
+        """With each of its tensors changed in the same way: some steps of it, or all steps as one."""
+        grid = None if self.grid is None else self.grid.each(change)
+        return WindowRows(change(self.samples_SB), change(self.view_numbers_SB), grid)
+
 
 class Pixels:
     """Stored images: on the device that trains where they fit, otherwise where they lie."""
@@ -51,6 +56,16 @@ class Pixels:
 
     def __len__(self) -> int:
         return len(self._stored)
+
+    @property
+    def on_device(self) -> bool:
+        """Whether a batch can be gathered without the host."""
+        return self._stored.device.type == self.device.type
+
+    def fetch(self, samples: Tensor) -> Tensor:
+        """The images of some samples where they lie, in memory that a GPU can read by itself."""
+        images = self._stored.index_select(0, samples.flatten()).view(*samples.shape, *self._stored.shape[1:])
+        return images.pin_memory() if self.device.type == "cuda" else images
 
     @property
     def size(self) -> tuple[int, int]:
@@ -144,9 +159,26 @@ class Samples:
 
     def rows(self, window: WindowRows, step: int, dtype: torch.dtype) -> Rows:
         """The pixels of the window's step number `step`, counted from its start."""
-        samples = window.samples_SB[step]
-        images = self.pixels.shown(samples, None if window.grid is None else window.grid.at(step))
-        return Rows(samples, window.view_numbers_SB[step], model_input(images, dtype))
+        return self.shown(window.each(lambda of: of[step]), dtype)
+
+    def shown(self, rows: WindowRows, dtype: torch.dtype) -> Rows:
+        """The pixels of rows that lie in one line, whatever steps they are from."""
+        images = self.pixels.shown(rows.samples_SB, rows.grid)
+        return Rows(rows.samples_SB, rows.view_numbers_SB, model_input(images, dtype))
+
+    def shown_from(self, images: Tensor, rows: WindowRows, dtype: torch.dtype) -> Rows:
+        """As `shown`, of images that were fetched for these rows."""
+        if rows.grid is not None:
+            images = show(images, torch.arange(len(images), device=images.device), rows.grid)
+        return Rows(rows.samples_SB, rows.view_numbers_SB, model_input(images, dtype))
+
+    def chosen(self, positions_SB: Indices, views_S: NDArray[np.int64]) -> WindowRows:
+        """As `window`, of samples by position in `indices`, each step in one view."""
+        drawn = [self._draw(int(view)) for view in views_S]
+        views = [own[at] for own, at in zip(drawn, positions_SB, strict=True) if own is not None]
+        numbers = np.broadcast_to(views_S[:, None], positions_SB.shape).copy()
+        grid = self._grid(np.stack(views)) if views else None
+        return WindowRows(self._tensor(self.indices[positions_SB]), self._tensor(numbers), grid)
 
     def named(self, positions: Indices, view: int, dtype: torch.dtype) -> Rows:
         """The pixels of chosen samples, by position in `indices`, in one view."""

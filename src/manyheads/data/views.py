@@ -4,6 +4,7 @@ All of it is integer arithmetic on whole batches, so the pixels are the same bit
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,11 +47,11 @@ class Grid:
     down: Tensor | None = None  # how much each of the two rows counts: ... x 2 x H x 1 x 1
     across: Tensor | None = None  # ... x 1 x 1 x 2 x W x 1
 
-    def at(self, step: int) -> "Grid":
-        """Of one step of the window."""
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Grid":
+        """With each of its tensors changed in the same way."""
         if self.down is None or self.across is None:
-            return Grid(self.rows[step], self.columns[step])
-        return Grid(self.rows[step], self.columns[step], self.down[step], self.across[step])
+            return Grid(change(self.rows), change(self.columns))
+        return Grid(change(self.rows), change(self.columns), change(self.down), change(self.across))
 
 
 def grid_of(views: Tensor, height: int, width: int) -> Grid:

@@ -9,6 +9,7 @@ from manyheads.algorithms.base import Algorithm
 from manyheads.client import Client, learning_rate
 from manyheads.engine.base import Engine, Progress, Window, WindowLosses
 from manyheads.engine.crew import Crew, Trainer
+from manyheads.engine.precision import computing_in
 from manyheads.ensemble import Ensemble
 
 
@@ -37,13 +38,15 @@ class Plain:
 class Here(Engine):
     """All clients as one crew in this process; how a window is run is the trainer's business."""
 
-    def __init__(self, ensemble: Ensemble, trainer: Trainer) -> None:
+    def __init__(self, ensemble: Ensemble, trainer: Trainer, precision: str = "float32") -> None:
         super().__init__([range(len(ensemble.groups))], ensemble.groups)
         self._crew = Crew(ensemble, trainer)
+        self._precision, self._device = precision, ensemble.clients[0].state.values.device
 
     def ask(self, method: str, arguments: Mapping[int, tuple[Any, ...]], progress: Progress | None = None) -> list[Any]:
         further = () if progress is None else (progress,)
-        return [getattr(self._crew, method)(*given, *further) for given in arguments.values()]
+        with computing_in(self._precision, self._device):
+            return [getattr(self._crew, method)(*given, *further) for given in arguments.values()]
 
     def close(self) -> None:
         pass  # what is here goes with this process

@@ -8,8 +8,8 @@ from functools import partial
 from itertools import pairwise
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
-from torch.nn.functional import avg_pool2d
 
 from manyheads.models.dropout import Dropout
 from manyheads.models.norm import BatchNorm
@@ -126,10 +126,14 @@ class ResNet(Backbone):
 
 
 class SamePool(nn.Module):
-    """The mean of 2 x 2 pixels, pixel by pixel; at the right and lower border of those that are there."""
+    """The mean of 2 x 2 pixels, pixel by pixel; at the right and lower border of those that are there.
+
+    Not `avg_pool2d` without counting its padding: on a GPU its gradient is wrong for channels_last (torch 2.11).
+    """
 
     def forward(self, x: Tensor) -> Tensor:
-        return avg_pool2d(x, 2, stride=1, padding=1, count_include_pad=False)[:, :, 1:, 1:]
+        x = (x + torch.cat([x[:, :, 1:], x[:, :, -1:]], 2)) / 2.0
+        return (x + torch.cat([x[:, :, :, 1:], x[:, :, :, -1:]], 3)) / 2.0
 
 
 # FedMD (Li and Wang 2019): the channels of the convolutions and the dropout of its ten models.

@@ -53,6 +53,10 @@ class ClientModel(nn.Module):
         embedding_BE = self.backbone(images)
         return self.heads(embedding_BE).unflatten(1, self.shape_HC), embedding_BE
 
+    def answers(self, *images: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Logits and embeddings of several batches, each with BatchNorm statistics of its own."""
+        return [self(batch) for batch in images]
+
     def mapped(self, embedding_BE: Tensor, width: int) -> Tensor:
         """The own embedding as one of another width; itself where the width is the same."""
         return embedding_BE if width == self.embedding_width else self.maps[str(width)](embedding_BE)

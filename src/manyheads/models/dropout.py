@@ -25,20 +25,31 @@ class Dropout(nn.Dropout):
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__(p)
+        self.parts: tuple[int, ...] | None = None  # of a batch that is several passes in one (norm.py, `in_parts`)
         self.begin_step(0)
 
-    def begin_step(self, key: int) -> None:
+    def begin_step(self, key: int | Tensor) -> None:
+        """A number or, for a captured step, an int64 on the device."""
         self._key = key
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0.0:
             return x
-        self._key = (self._key + NEXT_PASS) % 2**64
         scale = 1.0 / (1.0 - self.p) if self.p < 1.0 else 0.0
-        return x * keep_mask(x.shape, self._key, self.p, x.device).to(x.dtype).mul_(scale)
+        if not self.parts:
+            return x * self._next_mask(x.shape, x.device).to(x.dtype).mul_(scale)
+        masks = [self._next_mask(torch.Size((size, *x.shape[1:])), x.device) for size in self.parts]
+        return x * torch.cat(masks).to(x.dtype).mul_(scale)
+
+    def _next_mask(self, shape: torch.Size, device: torch.device) -> Tensor:
+        if isinstance(self._key, Tensor):
+            self._key = self._key + (NEXT_PASS - 2**64)  # int64 wraps around, as the words of the key do
+        else:
+            self._key = (self._key + NEXT_PASS) % 2**64
+        return keep_mask(shape, self._key, self.p, device)
 
 
-def keep_mask(shape: torch.Size, key: int, rate: float, device: torch.device) -> Tensor:
+def keep_mask(shape: torch.Size, key: int | Tensor, rate: float, device: torch.device) -> Tensor:
     """Which elements stay: those whose number, scrambled with the key, is not among the lowest `rate` of all words.
 
     Elements are numbered by what they are, not by where they lie. Those of images are numbered pixel by pixel, which

@@ -27,6 +27,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from manyheads.models.dropout import Dropout
+
 # From triton.language, once `_kernels` has been called.
 constexpr: TypeAlias = Any
 tl: Any = None
@@ -134,7 +136,7 @@ class BatchNorm(nn.BatchNorm2d):
 @contextlib.contextmanager
 def in_parts(model: nn.Module, parts: tuple[int, ...]) -> Iterator[None]:
     """In training, a batch is these parts one after the other, and nobody counts batches. (): fused evaluation."""
-    layers = [module for module in model.modules() if isinstance(module, BatchNorm)]
+    layers = [module for module in model.modules() if isinstance(module, BatchNorm | Dropout)]
     before = [layer.parts for layer in layers]
     try:
         for layer in layers:

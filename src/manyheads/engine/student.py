@@ -1,0 +1,376 @@
+"""A client's step without any host work in it: all that changes from step to step lies in arrays on the device.
+
+A window is loaded once: samples, views, draws, learning rates and what the teachers say. The step then reads its row
+of each array, at a counter that also lies on the device. Such a step can be captured in a CUDA graph (cuda.py).
+"""
+
+import contextlib
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from manyheads.algorithms.base import Algorithm
+from manyheads.client import Batch, Client, Plan, learning_rate
+from manyheads.data.batches import Rows, Samples, WindowRows
+from manyheads.data.views import Grid
+from manyheads.engine.kernels import sgd
+from manyheads.engine.teachers import Said
+from manyheads.models.client_model import ClientModel
+from manyheads.models.dropout import dropouts
+from manyheads.models.norm import in_parts
+from manyheads.outputs import Outputs
+from manyheads.seeds import generator
+
+
+class Student:
+    """One client, its window on the device, and its step."""
+
+    def __init__(
+        self, client: Client, algorithm: Algorithm, low_dtype: torch.dtype | None, capacity: int, counter_1: Tensor
+    ) -> None:
+        self.client, self._algorithm = client, algorithm
+        self.said: list[Said] = []  # what the targets say, of this student
+        self._capacity, self._counter_1 = capacity, counter_1
+        self._kept: dict[tuple[str, torch.Size], Tensor] = {}  # every array that a graph may know, by name and shape
+        self._held: dict[str, Tensor] = {}
+        self._memory: dict[str, Tensor] = {}
+        self._ahead: dict[str, tuple[Tensor, Future[Tensor]]] = {}
+        self.terms: tuple[str, ...] = ()
+        self.phase = 0
+        self.model = Shadow(client, low_dtype)
+        state = client.state
+        self._low_gradient = None if self.model.low is None else torch.zeros_like(self.model.low)
+        homes = {low_dtype: self._low_gradient, state.values.dtype: state.gradient.zero_()}
+        self._gradients = []  # where each parameter's gradient goes, in the order of parameters
+        for slot, parameter in zip(state.layout, self.model.parameters, strict=False):
+            home = homes[parameter.dtype]
+            assert home is not None
+            self._gradients.append(home.as_strided(slot.shape, slot.stride, slot.offset))
+        self._dropouts = dropouts(self.model.module)
+        self.losses = state.values.new_zeros(0)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What the shape of the step depends on: a step with another key is another graph."""
+        memory = tuple((name, tuple(of.shape)) for name, of in self._memory.items())
+        tables = [of for said in self.said for of in (said.probabilities_LBHC, *said.embedding_LBE.values())]
+        return self.phase, memory, tuple(0 if table is None else table.data_ptr() for table in tables)
+
+    def load(self, start: int, stop: int, plan: Plan) -> WindowRows | None:
+        """All that steps start ... stop - 1 read, but what teachers say; returns the public rows.
+
+        The steps must be of one phase.
+        """
+        self.phase = int(plan["phase"][0]) if "phase" in plan else 0
+        for name, array in plan.items():
+            self._hold(f"plan {name}", torch.from_numpy(np.ascontiguousarray(array)))
+        rates = [learning_rate(self.client.training, step) for step in range(start, stop)]
+        self._hold("rate", torch.tensor(rates, dtype=self.client.state.values.dtype))
+        if self._dropouts:
+            keys = [
+                generator(self.client.seed, "dropout", self.client.index, step).integers(
+                    2**63, size=len(self._dropouts)
+                )
+                for step in range(start, stop)
+            ]
+            self._hold("dropout", torch.from_numpy(np.stack(keys)))
+        self._load_private(start, stop, plan)
+        public = self._load_public(start, stop, plan)
+        self._load_memory()
+        self.model.refresh()
+        return public
+
+    def step(self) -> None:
+        """One step, of whatever lies at the counter: forward, backward, update. Nothing here waits for the device."""
+        for number, layer in enumerate(self._dropouts):
+            layer.begin_step(self.at("dropout")[number])
+        with self._in_place():
+            terms = self._algorithm.losses(self.client, StepBatch(self), NoStep())  # type: ignore[arg-type]
+            dtype = self.client.state.values.dtype
+            values = torch.stack([value.to(dtype) for value in terms.values()])
+            found = torch.autograd.grad(values.sum(), self.model.parameters, allow_unused=True)
+        with torch.no_grad():
+            pairs = [(home, grad) for home, grad in zip(self._gradients, found, strict=True) if grad is not None]
+            for dtype in {home.dtype for home, _ in pairs}:  # one kernel each
+                same = [(home, grad) for home, grad in pairs if home.dtype == dtype]
+                torch._foreach_copy_([home for home, _ in same], [grad for _, grad in same])
+            training, state = self.client.training, self.client.state
+            sgd(
+                state.parameters,
+                self.client.momentum,
+                state.gradient,
+                self.model.low,
+                self._low_gradient,
+                self.at("rate"),
+                weight_decay=training.weight_decay,
+                momentum_factor=training.momentum,
+            )
+            if self.terms != tuple(terms):
+                self.terms = tuple(terms)
+                self.losses = state.values.new_zeros(self._capacity, len(self.terms))
+            self.losses.index_copy_(0, self._counter_1, values.detach()[None])
+
+    def counted(self, steps: int) -> None:
+        """BatchNorm counts its batches: afterwards, because nothing depends on it."""
+        for name, tensor in self.client.state.integers.items():
+            if name.endswith("num_batches_tracked"):
+                tensor.add_(steps * self.model.passes)
+
+    def at(self, name: str) -> Tensor:
+        """This step's row of an array that was loaded."""
+        return self._row(self._held[name])
+
+    def has(self, name: str) -> bool:
+        return name in self._held
+
+    def rows(self, name: str, samples: Samples) -> Rows:
+        """This step's private or public rows, with their pixels."""
+        grid = None
+        if f"{name} rows" in self._held:
+            parts = [self.at(f"{name} {part}") for part in GRID if f"{name} {part}" in self._held]
+            grid = Grid(*parts)
+        rows = WindowRows(self.at(f"{name} samples"), self.at(f"{name} numbers"), grid)
+        if samples.pixels.on_device:
+            return samples.shown(rows, self.model.dtype)
+        return samples.shown_from(self.at(f"{name} images"), rows, self.model.dtype)
+
+    def foreign(self) -> list[Outputs]:
+        """What the targets of this step say, but for their embeddings."""
+        found = []
+        for said in self.said:
+            assert said.probabilities_LBHC is not None
+            measured = None if said.confidence_LBH is None else self._row(said.confidence_LBH)
+            found.append(Outputs(self._row(said.probabilities_LBHC), None, measured))
+        return found
+
+    def foreign_embeddings(self) -> tuple[list[Tensor], list[Tensor]]:
+        """By target and width: where embeddings differ in width, all but the one that is there count nothing."""
+        each = [(said, width) for said in self.said for width in said.embedding_LBE]
+        counts = [self._row(said.counts_L[width]) for said, width in each] if len(each) > len(self.said) else []
+        return [self._row(said.embedding_LBE[width]) for said, width in each], counts
+
+    def _row(self, of: Tensor) -> Tensor:
+        return of.index_select(0, self._counter_1)[0]
+
+    def _hold(self, name: str, tensor: Tensor) -> None:
+        """Into an array that stays where it is: a graph knows addresses."""
+        key, device = (name, tensor.shape[1:]), self.client.state.values.device
+        if key not in self._kept:
+            self._kept[key] = torch.zeros(self._capacity, *tensor.shape[1:], dtype=tensor.dtype, device=device)
+        self._held[name] = self._kept[key]
+        self._held[name][: len(tensor)].copy_(tensor)
+
+    def _hold_rows(self, name: str, rows: WindowRows, samples: Samples) -> None:
+        if not samples.pixels.on_device:
+            self._hold(f"{name} images", self._fetched(name, rows.samples_SB.cpu(), samples))
+        self._hold(f"{name} samples", rows.samples_SB)
+        self._hold(f"{name} numbers", rows.view_numbers_SB)
+        if rows.grid is not None:
+            for part in GRID:
+                tensor = getattr(rows.grid, part)
+                if tensor is not None:
+                    self._hold(f"{name} {part}", tensor)
+
+    def _load_private(self, start: int, stop: int, plan: Plan) -> None:
+        due = plan.get("private step", np.arange(start, stop))  # some plans do not take a private batch at each step
+        first = int(due[0])
+        rows = self.client.private.window(first, int(due[-1]) + 1, self.client.training.batch_size)
+        order = torch.from_numpy(due - first).to(rows.samples_SB.device)
+        self._hold_rows("private", rows.each(lambda of: of.index_select(0, order)), self.client.private)
+
+    def _load_public(self, start: int, stop: int, plan: Plan) -> WindowRows | None:
+        public = self.client.public
+        if public is None:
+            return None
+        if "public" in plan:
+            rows = public.chosen(plan["public"], plan["view"])
+        else:
+            rows = public.window(start, stop, self.client.training.public_batch_size)
+        self._hold_rows("public", rows, public)
+        return rows
+
+    def fetch_ahead(self, start: int, stop: int, reader: Executor) -> None:
+        """While others work: images that are not on the device, for the steps that will probably come next."""
+        training = self.client.training
+        for name, samples, size in (
+            ("private", self.client.private, training.batch_size),
+            ("public", self.client.public, training.public_batch_size),
+        ):
+            if samples is not None and not samples.pixels.on_device and start < stop:
+                chosen = torch.from_numpy(samples.drawn(start, stop, size)[0])
+                self._ahead[name] = chosen, reader.submit(samples.pixels.fetch, chosen)
+
+    def _fetched(self, name: str, samples_SB: Tensor, samples: Samples) -> Tensor:
+        if name in self._ahead:
+            chosen, images = self._ahead.pop(name)
+            if torch.equal(chosen, samples_SB):
+                return images.result()
+        return samples.pixels.fetch(samples_SB)
+
+    def _load_memory(self) -> None:
+        """What the algorithm keeps of the client, at addresses that stay."""
+        self._memory = {}
+        for name, tensor in self.client.memory.items():
+            held = self._kept.setdefault((f"memory {name}", tensor.shape), torch.empty_like(tensor))
+            self._memory[name] = held.copy_(tensor)
+
+    @contextlib.contextmanager
+    def _in_place(self) -> Iterator[None]:
+        """For a while the client is the captured one: its model, and its memory at fixed addresses."""
+        client = self.client
+        before = client.model, client.memory
+        client.model, client.memory = self.model, self._memory  # type: ignore[assignment]
+        self.model.passes = 0
+        try:
+            yield
+        finally:
+            client.model, client.memory = before
+
+
+GRID = ("rows", "columns", "down", "across")
+
+
+class StepBatch(Batch):
+    """A batch that is read on the device."""
+
+    def __init__(self, student: Student) -> None:
+        client = student.client
+        super().__init__(client, lambda: student.rows("private", client.private), self._read_public, NoPlan())
+        self._student = student
+
+    def _read_public(self) -> Rows:
+        assert self._client.public is not None, "this algorithm reads no public data"
+        return self._student.rows("public", self._client.public)
+
+    @property
+    def phase(self) -> int:
+        return self._student.phase
+
+    def number(self, name: str) -> Tensor:
+        return self._student.at(f"plan {name}").to(self._client.state.values.dtype)
+
+    def array(self, name: str) -> Tensor | None:
+        return self._student.at(f"plan {name}") if self._student.has(f"plan {name}") else None
+
+    @property
+    def foreign(self) -> list[Outputs]:
+        return self._student.foreign()
+
+    def foreign_embeddings(self) -> tuple[list[Tensor], list[Tensor]]:
+        return self._student.foreign_embeddings()
+
+
+class NotOnHost(Exception):
+    """Something was read on the host that a captured step knows on the device only."""
+
+
+class NoPlan(dict[str, NDArray[Any]]):
+    """In the place of a plan."""
+
+    def __missing__(self, name: str) -> NDArray[Any]:
+        raise NotOnHost(f'losses reads batch.plan["{name}"]; batch.number, batch.array and batch.phase can be captured')
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name]
+
+
+class NoStep:
+    """In the place of a step's number."""
+
+
+def _refuse(*_: Any) -> Any:
+    raise NotOnHost("losses reads `step`; what changes from step to step belongs into the algorithm's plan")
+
+
+for _name in [
+    "add",
+    "radd",
+    "sub",
+    "rsub",
+    "mul",
+    "rmul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "eq",
+    "ne",
+    "int",
+    "index",
+    "float",
+    "bool",
+    "hash",
+]:
+    setattr(NoStep, f"__{_name}__", _refuse)
+
+
+class Shadow:
+    """A client's model as a captured step uses it: several batches in one pass, weights in few bits.
+
+    Its parameters are views of the client's flat tensor or, in bfloat16, of a copy that the optimizer keeps up to date;
+    BatchNorm stays in float32. Nothing is cast, layer by layer, as autocast would.
+    """
+
+    def __init__(self, client: Client, low_dtype: torch.dtype | None) -> None:
+        state = client.state
+        self._state, self.passes, self.training = state, 0, True
+        self.foreign = client.model.foreign
+        self.low = None if low_dtype is None or self.foreign else torch.empty_like(state.parameters, dtype=low_dtype)
+        self.dtype = state.values.dtype if self.low is None else self.low.dtype
+        self._autocast = low_dtype if self.foreign else None
+        self.module: ClientModel = client.model if self.foreign else _empty(client, state.values.device)
+        self.shape_HC, self.embedding_width = client.model.shape_HC, client.model.embedding_width
+        named = dict(self.module.named_parameters())
+        if not self.foreign:
+            keep = {id(p) for m in self.module.modules() if isinstance(m, nn.BatchNorm2d) for p in m.parameters()}
+            places: dict[str, Tensor] = named | dict(self.module.named_buffers())
+            for slot in state.layout:
+                tensor = places[slot.name]
+                low = self.low if slot.name in named and id(tensor) not in keep and tensor.requires_grad else None
+                flat = state.values if low is None else low
+                tensor.data = flat.as_strided(slot.shape, slot.stride, slot.offset)
+        known = [named[slot.name] for slot in state.layout if slot.name in named]
+        self.parameters = [parameter for parameter in known if parameter.requires_grad]
+        self.module.train()
+
+    def refresh(self) -> None:
+        """After the client's numbers were changed by others: an average, a checkpoint."""
+        if self.low is not None:
+            self.low.copy_(self._state.parameters)
+
+    def answers(self, *images: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """One pass; a model of others, in which samples of a batch may know of each other, takes one for each."""
+        self.passes += 0 if self.foreign else len(images)
+        if self.foreign:
+            with torch.autocast("cuda", self._autocast, enabled=self._autocast is not None):
+                return [self._full(self.module(batch)) for batch in images]
+        sizes = tuple(map(len, images))
+        with in_parts(self.module, sizes), torch.autocast("cuda", enabled=False):
+            logits_BHC, embedding_BE = self._full(self.module(torch.cat(images) if len(images) > 1 else images[0]))
+        return list(zip(torch.split(logits_BHC, list(sizes)), torch.split(embedding_BE, list(sizes)), strict=True))
+
+    def __call__(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        return self.answers(images)[0]
+
+    def mapped(self, embedding_BE: Tensor, width: int) -> Tensor:
+        if width == self.embedding_width:
+            return embedding_BE
+        return self.module.mapped(embedding_BE.to(self.dtype), width).to(self._state.values.dtype)
+
+    def _full(self, said: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Losses are computed in all bits."""
+        logits_BHC, embedding_BE = said
+        return logits_BHC.to(self._state.values.dtype), embedding_BE.to(self._state.values.dtype)
+
+
+def _empty(client: Client, device: torch.device) -> ClientModel:
+    """A model of the client's architecture, whose numbers will be views of others."""
+    return client.make_model().to(device)

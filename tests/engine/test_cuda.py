@@ -1,0 +1,176 @@
+"""The captured step against the plain one: the same draws and, up to rounding, the same numbers.
+
+Without a GPU the same code takes its steps without a graph, so that all of it but the capture is tested anywhere.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from manyheads import Experiment
+from manyheads.algorithms.separate import Separate
+from manyheads.client import Batch, Client
+from manyheads.data import batches
+from manyheads.engine.base import Window
+from manyheads.engine.crew import Trainer
+from manyheads.engine.cuda import Graphs, _stretches
+from manyheads.engine.plain import Here, Plain
+from manyheads.ensemble import Ensemble, assemble
+from manyheads.errors import TrainingError
+from manyheads.experiment import CHECKED
+from manyheads.training import windows
+from tests.contracts import CASES, experiment
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def run(
+    chosen: Experiment | Ensemble, trainer: Trainer, device: str, dtype: torch.dtype, precision: str = "float32"
+) -> tuple[Tensor, Ensemble]:
+    e = chosen if isinstance(chosen, Ensemble) else assemble(chosen, device, dtype)
+    engine, found = Here(e, trainer, precision), []
+    engine.exchange(step=0)
+    for window in windows(0, e.experiment.training.steps, e.exchange_steps, e.averaging_steps):
+        found.append(engine.train(window, lambda _: None).values)
+        engine.exchange(window.stop)
+    return torch.cat(found, 1), e
+
+
+def apart(one: Tensor, other: Tensor) -> float:
+    return float(((one - other).abs() / one.abs().clamp(min=1e-3)).max())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("case", CASES)
+def test_captured_steps_are_the_plain_ones_in_float64(case: str, device: str) -> None:
+    expected, reference = run(experiment(case), Plain(), "cpu", torch.float64)
+    if case == "models of others" and device == "cuda":  # its functional dropout draws otherwise there
+        expected, reference = run(experiment(case), Plain(), device, torch.float64)
+    losses, ensemble = run(experiment(case), Graphs("float32"), device, torch.float64)
+    assert apart(expected, losses) < 1e-9
+    for ours, theirs in zip(ensemble.clients, reference.clients, strict=True):
+        assert torch.allclose(ours.state.values.cpu(), theirs.state.values.cpu(), rtol=1e-7, atol=1e-9)
+        assert torch.allclose(ours.momentum.cpu(), theirs.momentum.cpu(), rtol=1e-7, atol=1e-9)
+        for name, tensor in ours.state.integers.items():
+            assert torch.equal(tensor.cpu(), theirs.state.integers[name].cpu())
+
+
+@needs_gpu
+@pytest.mark.parametrize("case", ["mhd", "fedmd", "averaging", "dropout", "models of different widths"])
+def test_ten_steps_in_float32_on_a_gpu(case: str) -> None:
+    short = experiment(case)
+    expected, _ = run(short, Plain(), "cpu", torch.float32)
+    losses, _ = run(short, Graphs("float32"), "cuda", torch.float32)
+    assert apart(expected[:, :10], losses[:, :10]) < 1e-4
+
+
+@needs_gpu
+def test_bfloat16_learns_as_well(tiny: Experiment) -> None:
+    longer = tiny.with_values(training={"steps": 60})
+    full, _ = run(longer, Graphs("float32"), "cuda", torch.float32)
+    few, _ = run(longer, Graphs("bf16"), "cuda", torch.float32, "bf16")
+    assert few[:, -10:, 0].mean() == pytest.approx(float(full[:, -10:, 0].mean()), rel=0.1)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_how_many_steps_are_loaded_at_once_changes_nothing(
+    tiny: Experiment, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, _ = run(tiny, Graphs("float32"), device, torch.float64)
+    monkeypatch.setattr("manyheads.engine.cuda._capacity", lambda *_: 3)
+    parts, _ = run(tiny, Graphs("float32"), device, torch.float64)
+    assert apart(whole, parts) < 1e-12
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("augment", ["none", "crop-flip", "resized-crop-flip"])
+def test_images_that_do_not_fit_are_streamed(
+    tiny: Experiment, device: str, augment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = tiny.with_values(data={"augment": augment})
+    expected, _ = run(shown, Plain(), "cpu", torch.float64)
+    monkeypatch.setattr(batches, "DEVICE_SHARE", 0.0)
+    monkeypatch.setattr("manyheads.engine.cuda._capacity", lambda *_: 3)
+    if device == "cpu":
+        monkeypatch.setattr(batches.Pixels, "on_device", False)
+    losses, _ = run(shown, Graphs("float32"), device, torch.float64)
+    assert apart(expected, losses) < 1e-9
+
+
+def test_stretches_hold_one_phase_and_no_more_than_fits() -> None:
+    phases = torch.tensor([0, 0, 0, 1, 1, 0, 0, 0, 0, 0]).numpy()
+    assert list(_stretches(Window(5, 15), phases, 4)) == [(5, 8), (8, 10), (10, 14), (14, 15)]
+    assert list(_stretches(Window(0, 5), None, 4)) == [(0, 4), (4, 5)]
+
+
+@dataclass(frozen=True, config=CHECKED)
+class ReadsStep(Separate):
+    """Depends on the number of the step, which a captured step does not know."""
+
+    def losses(self, client: Client, batch: Batch, step: int) -> dict[str, Tensor]:
+        return {name: value * (1.0 + step / 100) for name, value in super().losses(client, batch, step).items()}
+
+
+@dataclass(frozen=True, config=CHECKED)
+class ReadsPlan(Separate):
+    def plan(self, client: Client, start: int, stop: int) -> dict[str, Any]:
+        return {"factor": torch.arange(start, stop).numpy() / 10}
+
+    def losses(self, client: Client, batch: Batch, step: int) -> dict[str, Tensor]:
+        factor = float(batch.plan["factor"])
+        return {name: value * factor for name, value in super().losses(client, batch, step).items()}
+
+
+@needs_gpu
+@pytest.mark.parametrize(("algorithm", "what"), [(ReadsStep(), "step"), (ReadsPlan(), "plan")])
+def test_what_cannot_be_captured_is_trained_plainly_and_said_once(
+    tiny: Experiment, algorithm: Separate, what: str
+) -> None:
+    made = assemble(tiny.with_values(algorithm={"name": "separate"}), "cuda", torch.float64)
+    expected, _ = run(dataclasses.replace(made, algorithm=algorithm), Plain(), "cuda", torch.float64)
+    made = assemble(tiny.with_values(algorithm={"name": "separate"}), "cuda", torch.float64)
+    trainer = Graphs("float32")
+    losses, _ = run(dataclasses.replace(made, algorithm=algorithm), trainer, "cuda", torch.float64)
+    assert apart(expected, losses) < 1e-9
+    assert len(trainer.notes) == 1
+    assert what in trainer.notes[0]
+
+
+@needs_gpu
+def test_too_little_memory_says_what_to_lower(tiny: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
+    total = torch.cuda.mem_get_info()[1]
+    ensemble = assemble(tiny, "cuda")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (1_000, total))
+    with pytest.raises(TrainingError, match=r"out of GPU memory: .* are free; lower training.batch_size"):
+        run(ensemble, Graphs("float32"), "cuda", torch.float32)
+
+
+@needs_gpu
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("backbone", ["fedmd0", "fedmd5", "cnn", "resnet8"])
+def test_gradients_are_those_of_a_cpu(backbone: str, channels_last: bool, small_npz: Path) -> None:
+    """On some GPU versions of pooling they are not."""
+    from manyheads.experiment import ModelConfig
+    from manyheads.models.client_model import make_model
+    from manyheads.seeds import generator
+
+    order = torch.channels_last if channels_last else torch.contiguous_format
+    images = torch.rand(4, 3, 32, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+    def gradients(device: str) -> Iterator[Tensor]:
+        config = ModelConfig(backbone=backbone, width=8)
+        rng = generator(0, "weights")
+        model = make_model(config, image_shape=(32, 32, 3), heads=2, classes=5, rng=rng).double().to(device)
+        logits_BHC, _ = model(images.to(device).contiguous(memory_format=order))
+        (logits_BHC * torch.arange(5, device=device)).square().sum().backward()
+        return (parameter.grad.cpu() for parameter in model.parameters() if parameter.grad is not None)
+
+    for here, there in zip(gradients("cpu"), gradients("cuda"), strict=True):
+        assert torch.allclose(here, there, rtol=1e-6, atol=1e-8)
