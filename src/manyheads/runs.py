@@ -19,7 +19,7 @@ import shutil
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import safetensors
 import safetensors.torch
@@ -116,6 +116,7 @@ GetStates = Callable[[Container[str]], tuple[list[ClientState], Snapshots]]  # w
 class Record(Protocol):
     """Where a run writes down what happens."""
 
+    lasting: ClassVar[bool]  # whether it outlives this process, so that saves are always of use
     saved_step: int | None  # of the last save
 
     def event(self, event: Event) -> None: ...
@@ -132,11 +133,13 @@ class Record(Protocol):
 
 
 class InMemory:
-    """The record of a run without a folder: its events and, where `keep` asks for it, the last save."""
+    """The record of a run without a folder: its events and the last save, if there ever was one."""
 
-    def __init__(self, *, keep: bool = False) -> None:
+    lasting: ClassVar[bool] = False
+
+    def __init__(self) -> None:
         self._events: list[Event] = []
-        self._keep, self._cut = keep, 0
+        self._cut = 0
         self._saved: Saved | None = None
         self.saved_step: int | None = None
 
@@ -147,8 +150,11 @@ class InMemory:
         return list(self._events)
 
     def save(self, step: int, seconds: float, states: GetStates) -> None:
-        if self._keep:
-            self._saved, self._cut, self.saved_step = Saved(step, seconds, *states(())), len(self._events), step
+        known = self._saved.snapshots if self._saved else {}
+        clients, new = states(known)
+        used = {name for client in clients for name in client.pool}
+        snapshots = {name: new[name] if name in new else known[name] for name in sorted(used)}
+        self._saved, self._cut, self.saved_step = Saved(step, seconds, clients, snapshots), len(self._events), step
 
     def restore(self) -> Saved | None:
         del self._events[self._cut :]
@@ -160,6 +166,8 @@ class InMemory:
 
 class RunFolder:
     """A run on disk, held by one process at a time."""
+
+    lasting: ClassVar[bool] = True
 
     def __init__(self, path: Path, experiment: Experiment, data_fingerprint: str) -> None:
         self.path = path

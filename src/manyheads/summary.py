@@ -15,7 +15,13 @@ from manyheads.version import __version__
 
 
 def summarise(
-    e: Ensemble, evaluations: Mapping[str, Evaluation], last: Mapping[str, Event], *, seconds: float, engine: str
+    e: Ensemble,
+    evaluations: Mapping[str, Evaluation],
+    last: Mapping[str, Event],
+    *,
+    seconds: float,
+    engine: str,
+    device: str,
 ) -> dict[str, Any]:
     """Accuracies are fractions; lists run over heads, and are means over clients unless they stand under `clients`.
 
@@ -31,7 +37,7 @@ def summarise(
         "version": __version__,
         "torch": torch.__version__,
         "engine": engine,
-        "device": str(e.clients[0].state.values.device),
+        "device": device,
         "data": e.dataset.name,
         "classes": list(e.dataset.class_names),
         "image_shape": list(e.dataset.image_shape),
@@ -55,7 +61,7 @@ def summarise(
     }
 
 
-def start_event(e: Ensemble, *, engine: str) -> Event:
+def start_event(e: Ensemble, *, engine: str, device: str) -> Event:
     """Who owns what, as the first line of metrics.jsonl."""
     return {
         "event": "start",
@@ -63,7 +69,7 @@ def start_event(e: Ensemble, *, engine: str) -> Event:
         "what": ", ".join(filter(None, (e.experiment.algorithm.name, _graph(e), f"seed {e.experiment.seed}"))),
         "exchanges": bool(e.exchange_steps),
         "engine": engine,
-        "device": str(e.clients[0].state.values.device),
+        "device": device,
         "label_counts": e.label_counts().tolist(),
         "primary_labels": [list(labels) for labels in e.split.primary_labels],
         "public_samples": len(e.split.public),

@@ -101,29 +101,43 @@ def train(
     *,
     engine: str = "plain",
     device: str = "cpu",
+    workers: int | None = None,
+    address: str | None = None,
+    gpus_per_client: float | None = None,
     observer: Observer | None = None,
 ) -> Result:
-    """Run an experiment (or the TOML file of one) from the beginning; with a folder, record and save it there."""
+    """Run an experiment (or the TOML file of one) from the beginning; with a folder, record and save it there.
+
+    `workers` are those of engine "parallel"; `address` and `gpus_per_client` belong to engine "ray".
+    """
     if not isinstance(experiment, Experiment):
         experiment = Experiment.load(experiment)
     path = None if folder is None else Path(folder)
     if path is not None:
         check_free(path)
-    ensemble = assemble(experiment, device)
-    run = _run(ensemble, engine, Options(device), observer, path)
+    options = _options(engine, device, workers, address, gpus_per_client)
+    ensemble = assemble(experiment, _home(engine, device))
+    run = _Run(ensemble, engine, observer or Silent(), path, partial(ENGINES[engine], ensemble, options))
     if path is None:
         return run.go(InMemory())
     with contextlib.closing(RunFolder.create(path, ensemble.experiment, ensemble.dataset.fingerprint())) as record:
         try:
             return run.go(record)
-        except TrainingError:
+        except (TrainingError, ConfigurationError):
             if record.saved_step is None:  # a folder from which nothing can go on helps nobody
                 shutil.rmtree(path)
             raise
 
 
 def resume(
-    folder: str | Path, *, engine: str | None = None, device: str | None = None, observer: Observer | None = None
+    folder: str | Path,
+    *,
+    engine: str | None = None,
+    device: str | None = None,
+    workers: int | None = None,
+    address: str | None = None,
+    gpus_per_client: float | None = None,
+    observer: Observer | None = None,
 ) -> Result:
     """Go on with a run that was stopped or killed; it ends as if it had never been.
 
@@ -133,9 +147,10 @@ def resume(
     experiment = read_experiment(path)
     started = next(iter(read_events(path)), {}) if (path / "metrics.jsonl").exists() else {}
     saved = (path / "checkpoints" / "manifest.json").exists()
-    device = device or started.get("device", "cpu")
-    ensemble = assemble(experiment, device, pretrained=not saved)
-    run = _run(ensemble, engine or started.get("engine", "plain"), Options(device), observer, path)
+    engine, device = engine or started.get("engine", "plain"), device or started.get("device", "cpu")
+    options = _options(engine, device, workers, address, gpus_per_client)
+    ensemble = assemble(experiment, _home(engine, device), pretrained=not saved)
+    run = _Run(ensemble, engine, observer or Silent(), path, partial(ENGINES[engine], ensemble, options))
     with contextlib.closing(RunFolder(path, ensemble.experiment, ensemble.dataset.fingerprint())) as record:
         return run.go(record, go_on=True)
 
@@ -159,6 +174,7 @@ class _Run:
     make_engine: Callable[[], Engine]
     step: int = 0
     seconds_before: float = 0.0
+    device: str = "cpu"
     lost_at: int | None = -1  # the last save when a crew was lost
     evaluations: dict[str, Evaluation] = field(default_factory=dict)
     last: dict[str, Event] = field(default_factory=dict)
@@ -170,6 +186,7 @@ class _Run:
         with one_thread(), _stop_requests(self.observer) as stop:
             while True:
                 with contextlib.closing(self.make_engine()) as engine:
+                    self.device = engine.device
                     try:
                         if go_on:
                             self._go_back(engine, record)
@@ -182,7 +199,9 @@ class _Run:
                     except CrewLost as lost:
                         self._give_up_or_say(lost, record)
                         go_on = True
-        summary = summarise(e, self.evaluations, self.last, seconds=self._seconds(), engine=self.engine)
+        summary = summarise(
+            e, self.evaluations, self.last, seconds=self._seconds(), engine=self.engine, device=self.device
+        )
         record.finish(summary)
         for client in e.clients:
             client.model.eval()
@@ -191,7 +210,7 @@ class _Run:
     def _from_here(self, engine: Engine, record: Record, stop: threading.Event) -> None:
         e = self.ensemble
         if self.step == 0:
-            self._tell(record, start_event(e, engine=self.engine))
+            self._tell(record, start_event(e, engine=self.engine, device=self.device))
             engine.exchange(step=0)
         self._loop(engine, record, stop)
         for number, part in enumerate(e.parts):  # a run resumed at its very end was judged before it was saved
@@ -213,7 +232,8 @@ class _Run:
     def _give_up_or_say(self, lost: CrewLost, record: Record) -> None:
         """A crew that is lost twice without a save in between would be lost for ever."""
         if self.lost_at == record.saved_step:
-            raise TrainingError(f"{lost}; lost again since step {record.saved_step}, the last save") from None
+            since = "before the first save" if self.lost_at is None else f"after the save at step {self.lost_at}"
+            raise TrainingError(f"{lost}; this is the second loss {since}, so the run gives up") from None
         self.lost_at = record.saved_step
         self.observer.went_back(record.saved_step or 0, str(lost))
 
@@ -231,7 +251,8 @@ class _Run:
             engine.exchange(self.step)
             if self.step % every == 0 or at_end or self.step in judged:
                 self._evaluate(engine, record, judged.get(self.step))
-            if at_end or stop.is_set() or time.perf_counter() - saved >= training.save_seconds:
+            due = at_end or stop.is_set() or time.perf_counter() - saved >= training.save_seconds
+            if due and (record.lasting or engine.can_lose_crews):
                 record.save(self.step, self._seconds(), partial(engine.states, pools=not at_end))
                 saved = time.perf_counter()
             if stop.is_set() and not at_end:
@@ -293,10 +314,26 @@ class _Run:
         return self.seconds_before + time.perf_counter() - self.began
 
 
-def _run(ensemble: Ensemble, engine: str, options: Options, observer: Observer | None, folder: Path | None) -> _Run:
+def _options(
+    engine: str, device: str, workers: int | None, address: str | None, gpus_per_client: float | None
+) -> Options:
+    """What was said, if the engine understands it."""
     if engine not in ENGINES:
         raise ConfigurationError(f"--engine {engine}: unknown engine; {nearest(engine, ENGINES)}")
-    return _Run(ensemble, engine, observer or Silent(), folder, partial(ENGINES[engine], ensemble, options))
+    belongs = {
+        "workers": (workers, "parallel"),
+        "address": (address, "ray"),
+        "gpus-per-client": (gpus_per_client, "ray"),
+    }
+    for name, (value, owner) in belongs.items():
+        if value is not None and engine != owner:
+            raise ConfigurationError(f"--{name} {value}: belongs to --engine {owner}, not to {engine}; leave it out")
+    return Options(device, workers, address, gpus_per_client)
+
+
+def _home(engine: str, device: str) -> str:
+    """Where this process keeps the clients: those of a cluster may train on GPUs that are not here."""
+    return "cpu" if engine == "ray" else device
 
 
 @contextlib.contextmanager

@@ -38,6 +38,7 @@ class Options:
     device: str = "cpu"
     workers: int | None = None  # parallel: how many processes; None: as many as there are cores
     address: str | None = None  # ray: of a cluster that is there already; None: one on this machine
+    gpus_per_client: float | None = None  # ray: a share, or several; None: what there is, divided evenly
 
 
 class Engine(ABC):
@@ -49,7 +50,8 @@ class Engine(ABC):
 
     can_lose_crews = False  # whether a crew may be lost, so that the run has to go back to its last save
 
-    def __init__(self, nodes: Sequence[Sequence[int]], groups: Sequence[Sequence[int]]) -> None:
+    def __init__(self, nodes: Sequence[Sequence[int]], groups: Sequence[Sequence[int]], device: str) -> None:
+        self.device = device  # that clients train on
         self._nodes = nodes  # by crew
         self._crew_of = {node: crew for crew, own in enumerate(nodes) for node in own}
         self._clients = [sorted(client for node in own for client in groups[node]) for own in nodes]  # by crew
@@ -76,13 +78,16 @@ class Engine(ABC):
     def exchange(self, step: int) -> None:
         """The only place where anything crosses between clients, if it is due. All collect before any applies."""
         asked: list[list[int]] = self._ask_all("collect", step)
-        wanted = sorted(set().union(*asked))
-        owners = sorted({self._crew_of[node] for node in wanted})
-        asks = {crew: ([node for node in wanted if self._crew_of[node] == crew], step) for crew in owners}
+        away = [[node for node in own if self._crew_of[node] != crew] for crew, own in enumerate(asked)]
+        wanted, travels = set().union(*asked), set().union(*away)
+        asks: dict[int, tuple[Any, ...]] = {}
+        for crew, nodes in enumerate(self._nodes):
+            if own := [node for node in nodes if node in wanted]:
+                asks[crew] = (own, [node for node in own if node in travels], step)
         shown: dict[int, Any] = {}
         for found in self.ask("show", asks):
             shown.update(found)
-        self.ask("apply", {crew: ({node: shown[node] for node in own}, step) for crew, own in enumerate(asked)})
+        self.ask("apply", {crew: ({node: shown[node] for node in nodes}, step) for crew, nodes in enumerate(away)})
 
     def scores(self, part: int) -> list[Scores]:
         """What the heads of every client do on a part."""

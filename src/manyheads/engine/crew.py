@@ -45,6 +45,7 @@ class Crew:
         groups = {node: group for node, group in enumerate(ensemble.groups) if group[0] in by_index}
         self._nodes = {node: [by_index[member] for member in group] for node, group in groups.items()}
         self._received: dict[int, list[Snapshot | Asked]] = {}
+        self._shown: dict[int, Snapshot] = {}
 
     def train(self, window: Window, progress: Progress) -> WindowLosses:
         return self._trainer.train(self._e.clients, self._e.algorithm, window, progress)
@@ -54,7 +55,7 @@ class Crew:
 
         A group meets the others as one, in the person of its first member.
         """
-        self._received = {}
+        self._received, self._shown = {}, {}
         if step in self._e.averaging_steps:
             for members in self._nodes.values():
                 average_group(members, step)
@@ -72,19 +73,29 @@ class Crew:
             self._received[node] = list(algorithm.collect(members[0], neighbours, step))
         return sorted({got.node for own in self._received.values() for got in own if isinstance(got, Asked)})
 
-    def show(self, nodes: Sequence[int], step: int) -> dict[int, Any]:
-        """The second part: what some nodes show, once, however many pools take it."""
-        return {node: self._e.algorithm.show(self._nodes[node][0], step) for node in nodes}
+    def show(self, nodes: Sequence[int], travels: Sequence[int], step: int) -> dict[int, Any]:
+        """The second part: what some nodes show, once, however many pools take it; some of it to other crews."""
+        self._shown = {node: self._e.algorithm.show(self._nodes[node][0], step) for node in nodes}
+        return {node: self.send(self._shown[node]) for node in travels}
 
-    def apply(self, shown: Mapping[int, Snapshot], step: int) -> None:
-        """The third part: take in what others showed."""
+    def send(self, snapshot: Snapshot) -> Any:
+        """In the form in which it travels to other crews."""
+        raise NotImplementedError("this crew is alone")
+
+    def receive(self, sent: Any) -> Snapshot:
+        """The reverse of `send`, in another crew."""
+        raise NotImplementedError("this crew is alone")
+
+    def apply(self, came: Mapping[int, Any], step: int) -> None:
+        """The third part: take in what was shown, here and by other crews. Each snapshot becomes one object here."""
         algorithm = self._e.algorithm
+        shown = self._shown | {node: self.receive(sent) for node, sent in came.items()}
         for node, own in self._received.items():
             client = self._nodes[node][0]
             received = [shown[got.node] if isinstance(got, Asked) else got for got in own]
             client.bytes_received += algorithm.cost(client, received)
             algorithm.apply(client, received, step)
-        self._received = {}
+        self._received, self._shown = {}, {}
 
     def scores(self, part: int) -> list[Scores]:
         return [score(client.model, self._e.parts[part]) for client in self._e.clients]

@@ -39,9 +39,9 @@ class Here(Engine):
     """All clients as one crew in this process; how a window is run is the trainer's business."""
 
     def __init__(self, ensemble: Ensemble, trainer: Trainer, precision: str = "float32") -> None:
-        super().__init__([range(len(ensemble.groups))], ensemble.groups)
-        self._crew = Crew(ensemble, trainer)
         self._precision, self._device = precision, ensemble.clients[0].state.values.device
+        super().__init__([range(len(ensemble.groups))], ensemble.groups, str(self._device))
+        self._crew = Crew(ensemble, trainer)
 
     def ask(self, method: str, arguments: Mapping[int, tuple[Any, ...]], progress: Progress | None = None) -> list[Any]:
         further = () if progress is None else (progress,)
