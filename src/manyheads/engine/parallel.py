@@ -173,10 +173,15 @@ class Parallel(Remote):
 def number_of_workers(asked: int | None, nodes: int) -> int:
     """As many as were asked for; otherwise one for each core that this process may use."""
     if asked is None:
-        return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, nodes)
+        return min(usable_cores(), nodes)
     if not 1 <= asked <= nodes:
         raise ConfigurationError(f"--workers {asked}: this experiment can use 1 to {nodes}, one for each client")
     return asked
+
+
+def usable_cores() -> int:
+    """Those that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def start_method() -> str:
