@@ -16,6 +16,7 @@ from manyheads.console import Screen
 from manyheads.data.pack import pack, verify
 from manyheads.data.sources.packs import read_card
 from manyheads.demo import DEMO_OUT, demo_runs, make_room, moral
+from manyheads.engine import ENGINES
 from manyheads.errors import ConfigurationError, DataError, ManyheadsError, RunError
 from manyheads.experiment import DataConfig, Experiment
 from manyheads.export import client_number
@@ -44,8 +45,18 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY.PATH=VALUE", help="Replace a key, e.g. training.steps=200."),
 ]
-EngineName = Annotated[str, typer.Option(help="How windows are run: plain.")]
+EngineName = Annotated[str, typer.Option(help=f"How windows are run: {', '.join(ENGINES)}.")]
 DeviceName = Annotated[str, typer.Option(help="cpu or cuda.")]
+Workers = Annotated[
+    int | None, typer.Option(help="Of --engine parallel: how many processes.", show_default="one per core")
+]
+Address = Annotated[
+    str | None,
+    typer.Option(help="Of --engine ray: HOST:PORT of a cluster.", show_default="RAY_ADDRESS, or this machine"),
+]
+GpusPerClient = Annotated[
+    float | None, typer.Option(help="Of --engine ray --device cuda: such as 0.25.", show_default="evenly")
+]
 Seeds = Annotated[int, typer.Option(min=1, help="How many seeds to run, from the experiment's on.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Plain lines instead of a progress bar.")]
 
@@ -129,15 +140,18 @@ def run(
     out: Annotated[Path | None, typer.Option(help="The run folder.", show_default="runs/NAME")] = None,
     engine: EngineName = "plain",
     device: DeviceName = "cpu",
+    workers: Workers = None,
+    address: Address = None,
+    gpus_per_client: GpusPerClient = None,
     quiet: Quiet = False,
 ) -> None:
     """Run an experiment."""
-    screen = Screen(quiet)
+    screen, how = Screen(quiet), _how(engine, device, workers, address, gpus_per_client)
     loaded = Experiment.load(experiment, settings or ())
     folder = out or Path("runs") / experiment.stem
     if seeds == 1:
         with screen.watch(folder.name) as watcher:
-            result = train(loaded, folder, engine=engine, device=device, observer=watcher)
+            result = train(loaded, folder, **how, observer=watcher)
         _show_result(screen, result, folder)
         return
     if (folder / "experiment.toml").exists():
@@ -147,9 +161,7 @@ def run(
     numbers = range(loaded.seed, loaded.seed + seeds)
     every = {seed: check(loaded.with_values(seed=seed), loaded=first).experiment for seed in numbers}
     try:
-        summaries = [
-            _run_or_go_on(screen, seeded, folder / f"seed-{seed}", engine, device) for seed, seeded in every.items()
-        ]
+        summaries = [_run_or_go_on(screen, seeded, folder / f"seed-{seed}", how) for seed, seeded in every.items()]
     except Interrupted:
         raise Stopped("stopped and saved; the same command goes on with this seed and the next ones") from None
     screen.show(tables.seeds_table(summaries))
@@ -161,6 +173,9 @@ def resume_run(
     folder: RunPath,
     engine: Annotated[str | None, typer.Option(help="How windows are run.", show_default="as it was started")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda.", show_default="as it was started")] = None,
+    workers: Workers = None,
+    address: Address = None,
+    gpus_per_client: GpusPerClient = None,
     quiet: Quiet = False,
 ) -> None:
     """Go on with a run that was stopped or killed; it ends with the same bits as one that never was."""
@@ -172,7 +187,8 @@ def resume_run(
         _show_tables(screen, read_summary(folder))
         return
     with screen.watch(folder.name) as watcher:
-        result = resume(folder, engine=engine, device=device, observer=watcher)
+        how = _how(engine, device, workers, address, gpus_per_client)
+        result = resume(folder, **how, observer=watcher)
     _show_result(screen, result, folder)
 
 
@@ -292,10 +308,13 @@ def frontier(
     out: Annotated[Path | None, typer.Option(help="Where its runs go.", show_default="runs/NAME-frontier")] = None,
     engine: EngineName = "plain",
     device: DeviceName = "cpu",
+    workers: Workers = None,
+    address: Address = None,
+    gpus_per_client: GpusPerClient = None,
     quiet: Quiet = False,
 ) -> None:
     """Bytes against accuracy: smaller and smaller exchanges, gossip averaging, and FedAvg (on the complete graph)."""
-    screen = Screen(quiet)
+    screen, how = Screen(quiet), _how(engine, device, workers, address, gpus_per_client)
     loaded = check(Experiment.load(experiment, settings or ()))
     folder = out or Path("runs") / f"{experiment.stem}-frontier"
     made = cells(loaded.experiment, loaded.dataset.classes)
@@ -307,7 +326,7 @@ def frontier(
         for name, cell in made.items():
             for seed in range(loaded.experiment.seed, loaded.experiment.seed + seeds):
                 place, seeded = places[name] / f"seed-{seed}", cell.experiment.with_values(seed=seed)
-                summaries[name].append(_run_or_go_on(screen, seeded, place, engine, device, name))
+                summaries[name].append(_run_or_go_on(screen, seeded, place, how, name))
     except Interrupted:
         raise Stopped("stopped and saved; the same command goes on where it stopped") from None
     screen.show(tables.compare_table(summaries))
@@ -369,8 +388,13 @@ def _show_tables(screen: Screen, summary: dict[str, Any]) -> None:
             screen.show(tables.taught_by_class_table(summary))
 
 
+def _how(*given: Any) -> dict[str, Any]:
+    """The keywords of `train` and `resume` that say how windows are run."""
+    return dict(zip(("engine", "device", "workers", "address", "gpus_per_client"), given, strict=True))
+
+
 def _run_or_go_on(
-    screen: Screen, experiment: Experiment, folder: Path, engine: str, device: str, name: str = ""
+    screen: Screen, experiment: Experiment, folder: Path, how: dict[str, Any], name: str = ""
 ) -> dict[str, Any]:
     """One seed of several: the same command again goes on where it was stopped."""
     same = (folder / "experiment.toml").exists()
@@ -379,7 +403,7 @@ def _run_or_go_on(
         return read_summary(folder)
     with screen.watch(f"{name} seed {experiment.seed}".strip()) as watcher:
         go = functools.partial(resume, folder) if same else functools.partial(train, experiment, folder)
-        result = go(engine=engine, device=device, observer=watcher)
+        result = go(**how, observer=watcher)
     plots.plot_run(folder)
     if result.stop_requested:
         raise Stopped

@@ -1,48 +1,98 @@
-"""Every engine takes the same steps: one suite over ENGINES, with the plain loop as the reference."""
+"""Every engine takes the same steps: one suite over ENGINES and all cases, with the plain loop as the reference."""
 
 import contextlib
+from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from manyheads import Experiment
 from manyheads.engine import ENGINES
-from manyheads.engine.base import Options, Window, WindowLosses
+from manyheads.engine.base import Engine, Options, Window
+from manyheads.engine.parallel import Parallel
 from manyheads.engine.plain import Plain, exchange
 from manyheads.ensemble import Ensemble, assemble
-from tests.contracts import ALGORITHM_KNOBS
+from manyheads.training import one_thread, windows
+from tests.contracts import CASES, experiment
+
+Make = Callable[[Ensemble, Options], Engine]
+# An actor takes seconds to start. These hold what differs: groups, tables beside checkpoints, code of others.
+RAY_CASES = ("groups", "density, sent", "models of others")
+EVERY = [("parallel", case) for case in CASES] + [
+    pytest.param("ray", case, marks=pytest.mark.xdist_group("ray")) for case in RAY_CASES
+]
 
 
-def run(experiment: Experiment, engine: str, windows: list[Window]) -> tuple[Ensemble, list[WindowLosses], int]:
-    ensemble, taken, losses = assemble(experiment), 0, []
+def run(wanted: Experiment, make: Make) -> dict[str, Any]:
+    """All that a run decides, with edges where nothing is exchanged, too."""
+    ensemble, taken, losses = assemble(wanted), 0, list[Tensor]()
 
     def progress(client_steps: int) -> None:
         nonlocal taken
         taken += client_steps
 
-    with contextlib.closing(ENGINES[engine](ensemble, Options())) as made:
-        made.exchange(step=0)
-        for window in windows:
-            losses.append(made.train(window, progress))
-            made.exchange(window.stop)
-        made.bring_home()
-    return ensemble, losses, taken
+    steps = ensemble.experiment.training.steps
+    with one_thread(), contextlib.closing(make(ensemble, Options())) as engine:
+        engine.exchange(step=0)
+        for window in windows(0, steps, ensemble.exchange_steps, ensemble.averaging_steps, [3, 7]):
+            trained = engine.train(window, progress)
+            assert trained.values.shape == (wanted.clients, window.stop - window.start, len(trained.terms))
+            losses.append(trained.values)
+            engine.exchange(window.stop)
+        states, snapshots = engine.states(())
+        scores = [vars(own) for part in range(len(ensemble.parts)) for own in engine.scores(part)]
+        start = max((step for step in ensemble.exchange_steps if step < steps), default=steps - 1)
+        taught = engine.taught(start, steps)
+        engine.bring_home()
+    return {
+        "losses": losses,
+        "terms": trained.terms,
+        "taken": taken,
+        "states": [vars(state) for state in states],
+        "snapshots": snapshots,
+        "scores": scores,
+        "taught": taught and vars(taught),
+        "home": [[c.state.values, c.momentum, c.memory, c.bytes_received] for c in ensemble.clients],
+    }
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("algorithm", ALGORITHM_KNOBS)
-def test_an_engine_equals_the_plain_loop(tiny: Experiment, engine: str, algorithm: str) -> None:
-    experiment = tiny.with_values(algorithm={"name": algorithm, **ALGORITHM_KNOBS[algorithm]})
-    ensemble, losses, taken = run(experiment, engine, [Window(0, 4), Window(4, 7)])
-    reference, expected, _ = run(experiment, "plain", [Window(0, 4), Window(4, 7)])
-    assert taken == 7 * 3
-    for ours, theirs in zip(losses, expected, strict=True):
-        assert ours.terms == theirs.terms
-        assert torch.equal(ours.values, theirs.values)
-    assert [values.values.shape for values in losses] == [(3, 4, len(losses[0].terms)), (3, 3, len(losses[0].terms))]
-    for own, other in zip(ensemble.clients, reference.clients, strict=True):
-        assert torch.equal(own.state.values, other.state.values)
-        assert torch.equal(own.momentum, other.momentum)
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor):
+        return torch.equal(one, other) and one.dtype == other.dtype
+    if isinstance(one, np.ndarray):
+        return np.array_equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
+    for key in one:
+        assert same(one[key], other[key]), key
+
+
+@pytest.mark.parametrize(("engine", "case"), EVERY)
+def test_an_engine_equals_the_plain_loop(engine: str, case: str, request: pytest.FixtureRequest) -> None:
+    if engine == "ray":
+        request.getfixturevalue("ray_here")
+    found = run(experiment(case), ENGINES[engine])
+    assert found["taken"] == 12 * experiment(case).clients
+    assert_same(found, run(experiment(case), ENGINES["plain"]))
+
+
+def test_every_engine_is_tested() -> None:
+    assert {"plain"} | {made[0] for made in EVERY if isinstance(made, tuple)} | {"ray", "cuda"} >= set(ENGINES)
+
+
+def test_workers_that_begin_with_nothing() -> None:
+    """Where a process cannot be forked."""
+    found = run(experiment("groups"), lambda ensemble, options: Parallel(ensemble, options, start="spawn"))
+    assert_same(found, run(experiment("groups"), ENGINES["plain"]))
 
 
 def test_the_reference_takes_one_client_after_another(tiny: Experiment) -> None:

@@ -1,0 +1,141 @@
+"""A crew that is lost: the run goes back to its last save and ends with the same bits as one that lost nobody."""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manyheads import Experiment, resume, train
+from manyheads.engine import ray as ray_engine
+from manyheads.errors import ManyheadsError, TrainingError
+from manyheads.runs import Event
+from manyheads.training import Result, Silent
+from tests.runs.test_kill import without_times
+
+
+class Killer(Silent):
+    """Kills a part of those who train, when so many steps have been recorded."""
+
+    def __init__(self, victim: Callable[[], int], *steps: int) -> None:
+        self.victim, self.steps = victim, list(steps)
+        self.back: list[tuple[int, str]] = []
+
+    def happened(self, event: Event) -> None:
+        if self.steps and event["event"] == "losses" and event["step"] >= self.steps[0]:
+            del self.steps[0]
+            os.kill(self.victim(), signal.SIGKILL)
+
+    def went_back(self, step: int, why: str) -> None:
+        self.back.append((step, why))
+
+
+def worker() -> int:
+    """Of the parallel engine."""
+    pid = multiprocessing.active_children()[-1].pid
+    assert pid is not None
+    return pid
+
+
+def decided(result: Result) -> dict[str, Any]:
+    """All that a run decides."""
+    summary: dict[str, Any] = without_times(result.summary)
+    weights = [client.state.values.numpy().tobytes() for client in result.clients]
+    return {**summary, "engine": None, "weights": weights}
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> dict[str, Any]:
+    from tests.conftest import TINY
+
+    return decided(train(Experiment(**TINY)))
+
+
+@pytest.mark.parametrize("folder", [True, False], ids=["folder", "memory"])
+@pytest.mark.parametrize(("save_seconds", "back"), [(0.0, 8), (60.0, 0)], ids=["saved", "not saved"])
+def test_a_killed_worker(
+    tiny: Experiment, undisturbed: dict[str, Any], tmp_path: Path, folder: bool, save_seconds: float, back: int
+) -> None:
+    killer, place = Killer(worker, 10), tmp_path / "run" if folder else None
+    experiment = tiny.with_values(training={"save_seconds": save_seconds})
+    result = train(experiment, place, engine="parallel", workers=2, observer=killer)
+    assert [step for step, _ in killer.back] == [back]
+    assert "was killed (SIGKILL); where memory ran out" in killer.back[0][1]
+    assert "client-" in killer.back[0][1]
+    assert decided(result) == undisturbed
+    assert multiprocessing.active_children() == []
+
+
+def test_killed_in_the_middle_of_a_window(tiny: Experiment, undisturbed: dict[str, Any]) -> None:
+    class AtOnce(Killer):
+        def progressed(self, client_steps: int) -> None:
+            if self.steps:
+                del self.steps[0]
+                os.kill(self.victim(), signal.SIGKILL)
+
+    killer = AtOnce(worker, 20)
+    assert decided(train(tiny, engine="parallel", workers=2, observer=killer)) == undisturbed
+    assert len(killer.back) == 1
+
+
+@pytest.mark.parametrize(
+    ("save_seconds", "where"), [(60.0, "before the first save"), (0.0, "after the save at step 18")]
+)
+def test_lost_twice_at_the_same_place(tiny: Experiment, save_seconds: float, where: str) -> None:
+    killer = Killer(worker, *[20] * 9)
+    experiment = tiny.with_values(training={"save_seconds": save_seconds})
+    with pytest.raises(TrainingError, match=f"the second loss {where}, so the run gives up"):
+        train(experiment, engine="parallel", workers=2, observer=killer)
+    assert len(killer.back) == 1
+    assert multiprocessing.active_children() == []
+
+
+def test_lost_at_two_places(tiny: Experiment, undisturbed: dict[str, Any]) -> None:
+    killer = Killer(worker, 6, 14)
+    experiment = tiny.with_values(training={"save_seconds": 0.0})
+    assert decided(train(experiment, engine="parallel", workers=2, observer=killer)) == undisturbed
+    assert [step for step, _ in killer.back] == [4, 12]
+
+
+def test_a_run_changes_its_engine(tiny: Experiment, undisturbed: dict[str, Any], tmp_path: Path) -> None:
+    class Stop(Silent):
+        def happened(self, event: Event) -> None:
+            if event["event"] == "losses" and event["step"] == 10:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    for first, then in (("plain", "parallel"), ("parallel", "plain")):
+        folder = tmp_path / first
+        with pytest.raises(ManyheadsError, match="stopped at step 1"):
+            train(tiny, folder, engine=first, observer=Stop())
+        assert decided(resume(folder, engine=then)) == undisturbed
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.xdist_group("ray")
+@pytest.mark.usefixtures("ray_here")
+def test_a_killed_actor(
+    tiny: Experiment, undisturbed: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    engines: list[ray_engine.RayEngine] = []
+    place = ray_engine.RayEngine._place
+
+    def remembered(self: ray_engine.RayEngine, *arguments: Any) -> None:
+        engines.append(self)
+        place(self, *arguments)
+
+    def actor() -> int:
+        return int(ray.get(engines[-1]._actors[0].__ray_call__.remote(lambda _: os.getpid())))
+
+    monkeypatch.setattr(ray_engine.RayEngine, "_place", remembered)
+    killer, folder = Killer(actor, 10), tmp_path / "run"
+    result = train(tiny.with_values(training={"save_seconds": 0.0}), folder, engine="ray", observer=killer)
+    assert [step for step, _ in killer.back] == [8]
+    assert killer.back[0][1].startswith("the Ray actor of client-")
+    assert "\n" not in killer.back[0][1]
+    assert decided(result) == undisturbed
+    assert len(engines) == 2
