@@ -47,6 +47,13 @@ Settings = Annotated[
 ]
 EngineName = Annotated[str, typer.Option(help=f"How windows are run: {', '.join(ENGINES)}.")]
 DeviceName = Annotated[str, typer.Option(help="cpu or cuda.")]
+TrainingDevice = Annotated[
+    str | None, typer.Option("--device", help="cpu or cuda.", show_default="cuda with --engine cuda, otherwise cpu")
+]
+PrecisionName = Annotated[
+    str | None, typer.Option("--precision", help="Of a GPU: bf16, tf32 or float32.", show_default="bf16")
+]
+Profile = Annotated[bool, typer.Option("--profile", help="Show where the time goes; write a torch trace of two steps.")]
 Workers = Annotated[
     int | None, typer.Option(help="Of --engine parallel: how many processes.", show_default="one per core")
 ]
@@ -139,20 +146,22 @@ def run(
     seeds: Seeds = 1,
     out: Annotated[Path | None, typer.Option(help="The run folder.", show_default="runs/NAME")] = None,
     engine: EngineName = "plain",
-    device: DeviceName = "cpu",
+    device: TrainingDevice = None,
     workers: Workers = None,
     address: Address = None,
     gpus_per_client: GpusPerClient = None,
+    precision: PrecisionName = None,
+    profile: Profile = False,
     quiet: Quiet = False,
 ) -> None:
     """Run an experiment."""
-    screen, how = Screen(quiet), _how(engine, device, workers, address, gpus_per_client)
+    screen, how = Screen(quiet), _how(engine, device, workers, address, gpus_per_client, precision, profile)
     loaded = Experiment.load(experiment, settings or ())
     folder = out or Path("runs") / experiment.stem
     if seeds == 1:
         with screen.watch(folder.name) as watcher:
             result = train(loaded, folder, **how, observer=watcher)
-        _show_result(screen, result, folder)
+        _show_result(screen, result, folder, profile=profile)
         return
     if (folder / "experiment.toml").exists():
         raise RunError(f"{folder}: is a run itself; give another folder with --out")
@@ -176,6 +185,10 @@ def resume_run(
     workers: Workers = None,
     address: Address = None,
     gpus_per_client: GpusPerClient = None,
+    precision: Annotated[
+        str | None, typer.Option(help="Of a GPU: bf16, tf32 or float32.", show_default="as it was started")
+    ] = None,
+    profile: Profile = False,
     quiet: Quiet = False,
 ) -> None:
     """Go on with a run that was stopped or killed; it ends with the same bits as one that never was."""
@@ -187,9 +200,9 @@ def resume_run(
         _show_tables(screen, read_summary(folder))
         return
     with screen.watch(folder.name) as watcher:
-        how = _how(engine, device, workers, address, gpus_per_client)
+        how = _how(engine, device, workers, address, gpus_per_client, precision, profile)
         result = resume(folder, **how, observer=watcher)
-    _show_result(screen, result, folder)
+    _show_result(screen, result, folder, profile=profile)
 
 
 @command
@@ -307,14 +320,15 @@ def frontier(
     seeds: Seeds = 1,
     out: Annotated[Path | None, typer.Option(help="Where its runs go.", show_default="runs/NAME-frontier")] = None,
     engine: EngineName = "plain",
-    device: DeviceName = "cpu",
+    device: TrainingDevice = None,
     workers: Workers = None,
     address: Address = None,
     gpus_per_client: GpusPerClient = None,
+    precision: PrecisionName = None,
     quiet: Quiet = False,
 ) -> None:
     """Bytes against accuracy: smaller and smaller exchanges, gossip averaging, and FedAvg (on the complete graph)."""
-    screen, how = Screen(quiet), _how(engine, device, workers, address, gpus_per_client)
+    screen, how = Screen(quiet), _how(engine, device, workers, address, gpus_per_client, precision)
     loaded = check(Experiment.load(experiment, settings or ()))
     folder = out or Path("runs") / f"{experiment.stem}-frontier"
     made = cells(loaded.experiment, loaded.dataset.classes)
@@ -358,7 +372,7 @@ def export(
     Screen(quiet).say(f"{place}: {card['name']}, {card['heads']} heads, {len(card['classes'])} classes; see README.md")
 
 
-def _show_result(screen: Screen, result: Result, folder: Path) -> None:
+def _show_result(screen: Screen, result: Result, folder: Path, *, profile: bool = False) -> None:
     pictures = plots.plot_run(folder)
     summary = result.summary
     _show_tables(screen, summary)
@@ -373,6 +387,9 @@ def _show_result(screen: Screen, result: Result, folder: Path) -> None:
         f"({summary['client_steps_per_second']:.0f} client-steps/s); received by all clients together: "
         f"{tables.bytes_text(summary['bytes_received_total'])}. Run: {folder}; pictures: {pictures[0].parent}"
     )
+    if profile:
+        screen.say(tables.time_text(summary))
+        screen.say(f"A trace of two steps, for chrome://tracing or ui.perfetto.dev: {folder / 'trace.json'}")
 
 
 def _show_tables(screen: Screen, summary: dict[str, Any]) -> None:
@@ -390,7 +407,8 @@ def _show_tables(screen: Screen, summary: dict[str, Any]) -> None:
 
 def _how(*given: Any) -> dict[str, Any]:
     """The keywords of `train` and `resume` that say how windows are run."""
-    return dict(zip(("engine", "device", "workers", "address", "gpus_per_client"), given, strict=True))
+    names = ("engine", "device", "workers", "address", "gpus_per_client", "precision", "profile")
+    return dict(zip(names, given, strict=False))
 
 
 def _run_or_go_on(

@@ -1,6 +1,7 @@
 """A client: its model, its optimizer, its private data, its pool, and the step that it takes."""
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -39,7 +40,7 @@ class Batch:
 
     @cached_property
     def private(self) -> Rows:
-        return self._private()
+        return self._timed(self._private)
 
     @cached_property
     def labels(self) -> Tensor:
@@ -48,7 +49,13 @@ class Batch:
 
     @cached_property
     def public(self) -> Rows:
-        return self._public()
+        return self._timed(self._public)
+
+    def _timed(self, gather: Callable[[], Rows]) -> Rows:
+        begun = time.perf_counter()
+        rows = gather()
+        self._client.data_seconds += time.perf_counter() - begun
+        return rows
 
     def public_labels(self) -> Tensor:
         """Of the public samples: for measurements, and for algorithms whose public set is labelled."""
@@ -132,6 +139,7 @@ class Client:
     clients: int  # how many there are
     origin: Origin  # of its snapshots
     bytes_received: int = 0
+    data_seconds: float = 0.0  # spent on drawing and gathering batches
     memory: dict[str, Tensor] = field(default_factory=dict)  # what an algorithm keeps of it between two exchanges
 
     def __post_init__(self) -> None:

@@ -117,6 +117,9 @@ class Watcher(ABC):
     def stopping(self) -> None:
         self._asked_to_stop = True
 
+    def noted(self, text: str) -> None:
+        self.line(f"note: {text}")
+
     def went_back(self, step: int, why: str) -> None:
         self.line(f"warning: {why}; all go on from step {step}")
         self.advance((step - self.step) * self._clients)

@@ -187,7 +187,7 @@ class _Assembly:
         )
 
 
-def device_named(name: str) -> torch.device:
+def device_named(name: str, instead: str = "take cpu") -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
@@ -195,5 +195,5 @@ def device_named(name: str) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise ConfigurationError(f"--device {name}: unknown device; cpu or cuda")
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigurationError(f"--device {name}: this machine has no CUDA device that PyTorch can use; take cpu")
+        raise ConfigurationError(f"--device {name}: this machine has no CUDA device that PyTorch can use; {instead}")
     return device

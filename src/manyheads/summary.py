@@ -20,12 +20,11 @@ def summarise(
     last: Mapping[str, Event],
     *,
     seconds: float,
-    engine: str,
-    device: str,
+    how: Mapping[str, str],
 ) -> dict[str, Any]:
     """Accuracies are fractions; lists run over heads, and are means over clients unless they stand under `clients`.
 
-    `last` holds the last event of each kind.
+    `last` holds the last event of each kind, `how` says what computed: engine, device, precision.
     """
     test, validation = evaluations["test"], evaluations.get("validation")
     steps = e.experiment.training.steps
@@ -36,8 +35,7 @@ def summarise(
         "seed": e.experiment.seed,
         "version": __version__,
         "torch": torch.__version__,
-        "engine": engine,
-        "device": device,
+        **how,
         "data": e.dataset.name,
         "classes": list(e.dataset.class_names),
         "image_shape": list(e.dataset.image_shape),
@@ -61,15 +59,14 @@ def summarise(
     }
 
 
-def start_event(e: Ensemble, *, engine: str, device: str) -> Event:
+def start_event(e: Ensemble, how: Mapping[str, str]) -> Event:
     """Who owns what, as the first line of metrics.jsonl."""
     return {
         "event": "start",
         "step": 0,
         "what": ", ".join(filter(None, (e.experiment.algorithm.name, _graph(e), f"seed {e.experiment.seed}"))),
         "exchanges": bool(e.exchange_steps),
-        "engine": engine,
-        "device": device,
+        **how,
         "label_counts": e.label_counts().tolist(),
         "primary_labels": [list(labels) for labels in e.split.primary_labels],
         "public_samples": len(e.split.public),

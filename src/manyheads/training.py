@@ -6,7 +6,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,15 +17,18 @@ import torch
 
 from manyheads.classifier import Classifier, choose_head
 from manyheads.client import Client, learning_rate
-from manyheads.engine import ENGINES
+from manyheads.engine import ENGINES, home, options_for
 from manyheads.engine.base import Engine, Options, Window, WindowLosses
 from manyheads.ensemble import Ensemble, assemble
 from manyheads.errors import ConfigurationError, CrewLost, ManyheadsError, TrainingError
 from manyheads.evaluate import Evaluation, Taught, evaluation_of
-from manyheads.experiment import Experiment, nearest
+from manyheads.experiment import Experiment
+from manyheads.files import write_whole
 from manyheads.runs import Event, InMemory, Record, RunFolder, check_free, read_events, read_experiment
 from manyheads.summary import evaluation_event, start_event, summarise, taught_event
 
+TIMES = ("steps", "data", "exchange", "evaluation", "saving")  # where the time of a run goes; data are part of steps
+TRACED_STEPS = 2
 LESSON_SAMPLES = 512  # public samples of each client on which it is counted who taught whom
 
 
@@ -47,6 +50,9 @@ class Observer(Protocol):
     def went_back(self, step: int, why: str) -> None:
         """A part of those who train was lost; all go on from the last save, at `step`."""
 
+    def noted(self, text: str) -> None:
+        """Something that a person should know."""
+
 
 class Silent:
     """Watches and says nothing."""
@@ -64,6 +70,9 @@ class Silent:
         pass
 
     def went_back(self, step: int, why: str) -> None:
+        pass
+
+    def noted(self, text: str) -> None:
         pass
 
 
@@ -100,24 +109,28 @@ def train(
     folder: str | Path | None = None,
     *,
     engine: str = "plain",
-    device: str = "cpu",
+    device: str | None = None,
     workers: int | None = None,
     address: str | None = None,
     gpus_per_client: float | None = None,
+    precision: str | None = None,
+    profile: bool = False,
     observer: Observer | None = None,
 ) -> Result:
     """Run an experiment (or the TOML file of one) from the beginning; with a folder, record and save it there.
 
-    `workers` are those of engine "parallel"; `address` and `gpus_per_client` belong to engine "ray".
+    `workers` are those of engine "parallel"; `address` and `gpus_per_client` belong to engine "ray"; `precision` is
+    that of a GPU (bf16, tf32 or float32). `profile` writes a trace of two steps into the folder, beside where the time
+    went, which `summary["time"]` always says.
     """
     if not isinstance(experiment, Experiment):
         experiment = Experiment.load(experiment)
     path = None if folder is None else Path(folder)
     if path is not None:
         check_free(path)
-    options = _options(engine, device, workers, address, gpus_per_client)
-    ensemble = assemble(experiment, _home(engine, device))
-    run = _Run(ensemble, engine, observer or Silent(), path, partial(ENGINES[engine], ensemble, options))
+    options = options_for(engine, device, workers, address, gpus_per_client, precision)
+    ensemble = assemble(experiment, home(engine, options.device))
+    run = _Run(ensemble, engine, options, observer or Silent(), path, profile)
     if path is None:
         return run.go(InMemory())
     with contextlib.closing(RunFolder.create(path, ensemble.experiment, ensemble.dataset.fingerprint())) as record:
@@ -137,20 +150,24 @@ def resume(
     workers: int | None = None,
     address: str | None = None,
     gpus_per_client: float | None = None,
+    precision: str | None = None,
+    profile: bool = False,
     observer: Observer | None = None,
 ) -> Result:
     """Go on with a run that was stopped or killed; it ends as if it had never been.
 
-    On the engine and device that it was started on, unless told otherwise.
+    On the engine and device that it was started on, in the same precision, unless told otherwise.
     """
     path = Path(folder)
     experiment = read_experiment(path)
     started = next(iter(read_events(path)), {}) if (path / "metrics.jsonl").exists() else {}
     saved = (path / "checkpoints" / "manifest.json").exists()
-    engine, device = engine or started.get("engine", "plain"), device or started.get("device", "cpu")
-    options = _options(engine, device, workers, address, gpus_per_client)
-    ensemble = assemble(experiment, _home(engine, device), pretrained=not saved)
-    run = _Run(ensemble, engine, observer or Silent(), path, partial(ENGINES[engine], ensemble, options))
+    moved = engine is not None or device is not None  # then it computes as is usual there
+    engine, device = engine or started.get("engine", "plain"), device or (None if engine else started.get("device"))
+    precision = precision or (None if moved else started.get("precision"))
+    options = options_for(engine, device, workers, address, gpus_per_client, precision)
+    ensemble = assemble(experiment, home(engine, options.device), pretrained=not saved)
+    run = _Run(ensemble, engine, options, observer or Silent(), path, profile)
     with contextlib.closing(RunFolder(path, ensemble.experiment, ensemble.dataset.fingerprint())) as record:
         return run.go(record, go_on=True)
 
@@ -169,12 +186,13 @@ class _Run:
 
     ensemble: Ensemble
     engine: str
+    options: Options
     observer: Observer
     folder: Path | None
-    make_engine: Callable[[], Engine]
+    profile: bool = False
     step: int = 0
     seconds_before: float = 0.0
-    device: str = "cpu"
+    time: dict[str, float] = field(default_factory=lambda: dict.fromkeys(TIMES, 0.0))
     lost_at: int | None = -1  # the last save when a crew was lost
     evaluations: dict[str, Evaluation] = field(default_factory=dict)
     last: dict[str, Event] = field(default_factory=dict)
@@ -185,8 +203,7 @@ class _Run:
         self.began = time.perf_counter()
         with one_thread(), _stop_requests(self.observer) as stop:
             while True:
-                with contextlib.closing(self.make_engine()) as engine:
-                    self.device = engine.device
+                with contextlib.closing(ENGINES[self.engine](e, self.options)) as engine:
                     try:
                         if go_on:
                             self._go_back(engine, record)
@@ -199,9 +216,8 @@ class _Run:
                     except CrewLost as lost:
                         self._give_up_or_say(lost, record)
                         go_on = True
-        summary = summarise(
-            e, self.evaluations, self.last, seconds=self._seconds(), engine=self.engine, device=self.device
-        )
+        summary = summarise(e, self.evaluations, self.last, seconds=self._seconds(), how=self._how(engine))
+        summary["time"] = {name: round(seconds, 3) for name, seconds in self.time.items()}
         record.finish(summary)
         for client in e.clients:
             client.model.eval()
@@ -210,14 +226,27 @@ class _Run:
     def _from_here(self, engine: Engine, record: Record, stop: threading.Event) -> None:
         e = self.ensemble
         if self.step == 0:
-            self._tell(record, start_event(e, engine=self.engine, device=self.device))
-            engine.exchange(step=0)
+            self._tell(record, start_event(e, self._how(engine)))
+            with self._timed("exchange"):
+                engine.exchange(step=0)
         self._loop(engine, record, stop)
         for number, part in enumerate(e.parts):  # a run resumed at its very end was judged before it was saved
             if part.name not in self.evaluations:
                 self.evaluations[part.name] = evaluation_of(e.clients, part.name, engine.scores(number))
         if e.experiment.evaluate.probe:
             self._tell(record, {"event": "probe", "step": self.step, "shared_accuracy": engine.probes()})
+
+    def _how(self, engine: Engine) -> dict[str, str]:
+        """What computed, and how: all that a record says about it."""
+        return {"engine": self.engine, "device": engine.device, "precision": self.options.precision}
+
+    @contextlib.contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.time[name] += time.perf_counter() - begun
 
     def _go_back(self, engine: Engine, record: Record) -> None:
         """To the last save, or to the beginning where there is none."""
@@ -241,22 +270,41 @@ class _Run:
         e, training = self.ensemble, self.ensemble.experiment.training
         every, judged = e.experiment.evaluate.every, e.algorithm.judged_after(training.steps)
         regular = [range(0, training.steps, interval) for interval in (training.log_every, every)]
-        saved = time.perf_counter()
-        for window in windows(self.step, training.steps, *regular, e.exchange_steps, e.averaging_steps, judged):
-            losses = engine.train(window, self.observer.progressed)
+        saved, traced = time.perf_counter(), self._traced(regular)
+        edges = (*regular, e.exchange_steps, e.averaging_steps, judged, traced)
+        for window in windows(self.step, training.steps, *edges):
+            with self._timed("steps"):
+                losses = engine.train(window, self.observer.progressed, trace=window.start in traced[:1])
+            self.time["data"] += losses.data_seconds
+            if losses.trace is not None and self.folder is not None:
+                write_whole(self.folder / "trace.json", losses.trace)
+            for note in engine.notes():
+                self.observer.noted(note)
             self._check_finite(losses, window)
             self._tell(record, self._losses_event(losses, window))
             self.step = window.stop
             at_end = self.step == training.steps
-            engine.exchange(self.step)
+            with self._timed("exchange"):
+                engine.exchange(self.step)
             if self.step % every == 0 or at_end or self.step in judged:
-                self._evaluate(engine, record, judged.get(self.step))
+                with self._timed("evaluation"):
+                    self._evaluate(engine, record, judged.get(self.step))
             due = at_end or stop.is_set() or time.perf_counter() - saved >= training.save_seconds
             if due and (record.lasting or engine.can_lose_crews):
-                record.save(self.step, self._seconds(), partial(engine.states, pools=not at_end))
+                with self._timed("saving"):
+                    record.save(self.step, self._seconds(), partial(engine.states, pools=not at_end))
                 saved = time.perf_counter()
             if stop.is_set() and not at_end:
                 raise Interrupted(self.folder, self.step)
+
+    def _traced(self, regular: Iterable[Iterable[int]]) -> list[int]:
+        """The first and the last edge of the steps that a profile shows: after the first window, which warms up."""
+        if not self.profile:
+            return []
+        last = self.ensemble.experiment.training.steps
+        first = min((edge for edges in regular for edge in edges if edge > self.step), default=last)
+        first = first if first + TRACED_STEPS <= last else self.step
+        return [first, first + TRACED_STEPS]
 
     def _evaluate(self, engine: Engine, record: Record, after: str | None) -> None:
         e = self.ensemble
@@ -312,28 +360,6 @@ class _Run:
 
     def _seconds(self) -> float:
         return self.seconds_before + time.perf_counter() - self.began
-
-
-def _options(
-    engine: str, device: str, workers: int | None, address: str | None, gpus_per_client: float | None
-) -> Options:
-    """What was said, if the engine understands it."""
-    if engine not in ENGINES:
-        raise ConfigurationError(f"--engine {engine}: unknown engine; {nearest(engine, ENGINES)}")
-    belongs = {
-        "workers": (workers, "parallel"),
-        "address": (address, "ray"),
-        "gpus-per-client": (gpus_per_client, "ray"),
-    }
-    for name, (value, owner) in belongs.items():
-        if value is not None and engine != owner:
-            raise ConfigurationError(f"--{name} {value}: belongs to --engine {owner}, not to {engine}; leave it out")
-    return Options(device, workers, address, gpus_per_client)
-
-
-def _home(engine: str, device: str) -> str:
-    """Where this process keeps the clients: those of a cluster may train on GPUs that are not here."""
-    return "cpu" if engine == "ray" else device
 
 
 @contextlib.contextmanager

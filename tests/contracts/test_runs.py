@@ -16,7 +16,7 @@ from manyheads.training import Interrupted, Result, Silent
 from tests.contracts import ALGORITHM_KNOBS, CASES, GRAPH_KNOBS, experiment, stored_labels, train_by_hand, weights
 from tests.runs.test_run_folder import StopAt
 
-TIMES = ("seconds", "client_steps_per_second")
+TIMES = ("seconds", "client_steps_per_second", "time")
 
 
 class Listener(Silent):

@@ -17,7 +17,7 @@ from manyheads.runs import read_client_values, read_events, read_summary
 from manyheads.training import Silent
 
 ROOT = Path(__file__).parents[2]
-TIMES = {"seconds", "client_steps_per_second"}
+TIMES = {"seconds", "client_steps_per_second", "time"}
 
 
 def without_times(value: Any) -> Any:

@@ -29,6 +29,8 @@ class WindowLosses:
     terms: tuple[str, ...]
     values: Tensor  # clients x steps x terms, on the CPU
     finite: tuple[bool, ...]  # by client
+    data_seconds: float = 0.0  # of these, to draw and gather batches; of several crews the mean
+    trace: bytes | None = None  # of torch's profiler, where it was asked for
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Options:
     workers: int | None = None  # parallel: how many processes; None: as many as there are cores
     address: str | None = None  # ray: of a cluster that is there already; None: one on this machine
     gpus_per_client: float | None = None  # ray: a share, or several; None: what there is, divided evenly
+    precision: str = "float32"  # in which a GPU computes: precision.py
 
 
 class Engine(ABC):
@@ -68,12 +71,18 @@ class Engine(ABC):
     def bring_home(self) -> None:
         """At the end: the clients of this process become what they are in their crews."""
 
-    def train(self, window: Window, progress: Progress) -> WindowLosses:
-        """Let each client take its steps of the window, alone."""
-        found: list[WindowLosses] = self._ask_all("train", window, progress=progress)
+    def notes(self) -> list[str]:
+        """What a person should know and was not told yet."""
+        return []
+
+    def train(self, window: Window, progress: Progress, *, trace: bool = False) -> WindowLosses:
+        """Let each client take its steps of the window, alone; `trace`: torch's profiler watches the first crew."""
+        arguments = {crew: (window, trace and crew == 0) for crew in range(len(self._nodes))}
+        found: list[WindowLosses] = self.ask("train", arguments, progress)
         values = self._in_order([list(own.values) for own in found])
         finite = self._in_order([own.finite for own in found])
-        return WindowLosses(found[0].terms, torch.stack(values), tuple(finite))
+        data = sum(own.data_seconds for own in found) / len(found)
+        return WindowLosses(found[0].terms, torch.stack(values), tuple(finite), data, found[0].trace)
 
     def exchange(self, step: int) -> None:
         """The only place where anything crosses between clients, if it is due. All collect before any applies."""

@@ -1,8 +1,12 @@
 """A crew: some clients of an ensemble in one process, and all that an engine asks of them."""
 
+import tempfile
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol
+
+import torch
 
 from manyheads.algorithms.averaging import mean_values
 from manyheads.algorithms.base import Algorithm, Neighbours
@@ -47,8 +51,15 @@ class Crew:
         self._received: dict[int, list[Snapshot | Asked]] = {}
         self._shown: dict[int, Snapshot] = {}
 
-    def train(self, window: Window, progress: Progress) -> WindowLosses:
-        return self._trainer.train(self._e.clients, self._e.algorithm, window, progress)
+    def train(self, window: Window, trace: bool, progress: Progress) -> WindowLosses:
+        clients, algorithm = self._e.clients, self._e.algorithm
+        if not trace:
+            return self._trainer.train(clients, algorithm, window, progress)
+        with tempfile.NamedTemporaryFile(suffix=".json") as file:
+            with torch.profiler.profile() as watched:
+                found = self._trainer.train(clients, algorithm, window, progress)
+            watched.export_chrome_trace(file.name)
+            return replace(found, trace=Path(file.name).read_bytes())
 
     def collect(self, step: int) -> list[int]:
         """The first part of an exchange, all that clients do alone: groups average, nodes decide whom they ask.

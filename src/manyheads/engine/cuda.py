@@ -5,6 +5,7 @@ replayed, once for each step, and the host only looks on.
 """
 
 import contextlib
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ from manyheads.algorithms.base import Algorithm
 from manyheads.client import Client, Plan
 from manyheads.data.batches import WindowRows
 from manyheads.engine.base import Progress, Window, WindowLosses
-from manyheads.engine.plain import Plain
+from manyheads.engine.plain import KNOBS, Plain
 from manyheads.engine.student import Student
 from manyheads.engine.teachers import Teachers
 from manyheads.errors import TrainingError
@@ -27,7 +28,6 @@ STREAMS = 8  # clients that train at the same time: more do not make it faster, 
 STEPS_AT_ONCE = 128  # that are loaded, at most
 LOADED_SHARE = 0.1  # of the memory of a GPU that what is loaded may take
 IN_FLIGHT = 16  # steps between two looks at how far it is
-KNOBS = "lower training.batch_size, training.public_batch_size, model.width, clients or algorithm.pool_size"
 
 
 class Graphs:
@@ -41,7 +41,9 @@ class Graphs:
         self._teachers: dict[tuple[tuple[int, ...], int], Teachers] = {}  # of which students, and how many targets
         self._streams: list[torch.cuda.Stream] = []
         self._reader = ThreadPoolExecutor(1, "images")
-        self.notes: list[str] = []  # what a person should know
+        self.notes: list[str] = []  # what a person should know and was not told yet
+        self._said: set[str] = set()
+        self._data_seconds = 0.0
 
     def train(
         self, clients: Sequence[Client], algorithm: Algorithm, window: Window, progress: Progress
@@ -50,14 +52,16 @@ class Graphs:
             self._prepare(clients, algorithm)
         found: dict[int, Tensor] = {}
         terms: tuple[str, ...] = ()
+        self._data_seconds = 0.0
         if self._students:
             terms, found = self._train_students(algorithm, window, progress)
         if self._plain:  # after the others: the first capture may have added to them
             rest = Plain().train(self._plain, algorithm, window, progress)
-            terms = rest.terms
+            terms, self._data_seconds = rest.terms, self._data_seconds + rest.data_seconds
             found |= {client.index: own for client, own in zip(self._plain, rest.values, strict=True)}
         finite = torch.stack([torch.isfinite(client.state.values).all() for client in clients]).tolist()
-        return WindowLosses(terms, torch.stack([found[client.index] for client in clients]), tuple(finite))
+        values = torch.stack([found[client.index] for client in clients])
+        return WindowLosses(terms, values, tuple(finite), self._data_seconds)
 
     def _prepare(self, clients: Sequence[Client], algorithm: Algorithm) -> None:
         device = clients[0].state.values.device
@@ -75,7 +79,8 @@ class Graphs:
         self._plain.append(client)
         said = f"cannot be captured in a CUDA graph ({why}); trained step by step, as the plain engine does"
         text = f"{type(client.model.backbone).__name__} {said}"
-        if text not in self.notes:
+        if text not in self._said:
+            self._said.add(text)
             self.notes.append(text)
 
     def _train_students(
@@ -104,8 +109,10 @@ class Graphs:
 
     def _load(self, start: int, stop: int, plans: Mapping[int, Plan]) -> None:
         """Everything that the steps of a stretch read."""
+        begun = time.perf_counter()
         here = [plans[student.client.index] for student in self._students]
         rows = [student.load(start, stop, plan) for student, plan in zip(self._students, here, strict=True)]
+        self._data_seconds += time.perf_counter() - begun
         self._ask_teachers(here, rows)
 
     def _replay(self, step: Callable[[], None], steps: int, progress: Progress) -> None:

@@ -1,5 +1,6 @@
 """The plain engine: one client after another, one step after another. The reference for all others."""
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,9 @@ from manyheads.engine.base import Engine, Progress, Window, WindowLosses
 from manyheads.engine.crew import Crew, Trainer
 from manyheads.engine.precision import computing_in
 from manyheads.ensemble import Ensemble
+from manyheads.errors import TrainingError
+
+KNOBS = "lower training.batch_size, training.public_batch_size, model.width, clients or algorithm.pool_size"
 
 
 class Plain:
@@ -22,9 +26,12 @@ class Plain:
         terms: tuple[str, ...] = ()
         recorded, steps = [], range(window.start, window.stop)
         rates = [learning_rate(clients[0].training, step) for step in steps]
+        before = sum(client.data_seconds for client in clients)
         for client in clients:
+            begun = time.perf_counter()
             plan = algorithm.plan(client, window.start, window.stop)
             batches = client.batches(window.start, window.stop, plan)
+            client.data_seconds += time.perf_counter() - begun
             values = []
             for step, rate in zip(steps, rates, strict=True):
                 terms, losses = client.step(algorithm.losses, batches.at(step), step, rate)
@@ -32,7 +39,8 @@ class Plain:
                 progress(1)
             recorded.append(torch.stack(values))
         finite = tuple(bool(torch.isfinite(client.state.values).all()) for client in clients)
-        return WindowLosses(terms, torch.stack(recorded).cpu(), finite)
+        data = sum(client.data_seconds for client in clients) - before
+        return WindowLosses(terms, torch.stack(recorded).cpu(), finite, data)
 
 
 class Here(Engine):
@@ -41,12 +49,20 @@ class Here(Engine):
     def __init__(self, ensemble: Ensemble, trainer: Trainer, precision: str = "float32") -> None:
         self._precision, self._device = precision, ensemble.clients[0].state.values.device
         super().__init__([range(len(ensemble.groups))], ensemble.groups, str(self._device))
-        self._crew = Crew(ensemble, trainer)
+        self._crew, self._trainer = Crew(ensemble, trainer), trainer
 
     def ask(self, method: str, arguments: Mapping[int, tuple[Any, ...]], progress: Progress | None = None) -> list[Any]:
         further = () if progress is None else (progress,)
-        with computing_in(self._precision, self._device):
-            return [getattr(self._crew, method)(*given, *further) for given in arguments.values()]
+        try:
+            with computing_in(self._precision, self._device):
+                return [getattr(self._crew, method)(*given, *further) for given in arguments.values()]
+        except torch.OutOfMemoryError as error:
+            raise TrainingError(f"out of GPU memory: {str(error).splitlines()[0]}; {KNOBS}") from None
+
+    def notes(self) -> list[str]:
+        found: list[str] = getattr(self._trainer, "notes", [])
+        said, found[:] = list(found), []
+        return said
 
     def close(self) -> None:
         pass  # what is here goes with this process

@@ -144,6 +144,16 @@ def after_text(summary: Summary) -> list[str]:
     ]
 
 
+def time_text(summary: Summary) -> str:
+    """Where the time went: one line."""
+    time, whole = summary["time"], summary["seconds"]
+    parts = [(name, seconds) for name, seconds in time.items() if name != "data"]
+    parts.append(("the rest", max(0.0, whole - sum(seconds for _, seconds in parts))))
+    said = [f"{name} {seconds:.1f} s ({seconds / whole:.0%})" for name, seconds in parts]
+    said[0] += f", of which drawing and gathering batches {time['data']:.1f} s"
+    return f"Where the time went: {'; '.join(said)}."
+
+
 def _of_head(judged: Summary, head: int) -> str:
     heads = len(judged["shared_accuracy"])
     return f" ({head_name(head % heads)})" if heads > 1 else ""
