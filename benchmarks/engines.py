@@ -35,7 +35,7 @@ WORKERS = 2
 TARGETS = {"parallel": ("plain", 1.7), "ray": ("parallel", 0.85)}
 SHAPES = {  # windows of some seconds
     "demo": {"clients": 8, "steps": 250, "rounds": 5},
-    "resnet18": {"clients": 4, "steps": 3, "rounds": 5},
+    "resnet18": {"clients": 4, "steps": 1, "rounds": 3},
 }
 
 
