@@ -16,8 +16,10 @@ import hashlib
 import json
 import os
 import shutil
+import weakref
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -181,6 +183,7 @@ class RunFolder:
         except OSError:
             os.close(self._metrics)
             raise RunError(f"{path}: another process is running this experiment; wait for it or stop it") from None
+        os.register_at_fork(after_in_child=partial(_let_go, weakref.ref(self)))
         self._metrics_digest = hashlib.sha256()
         self._metrics_bytes = 0
 
@@ -200,7 +203,9 @@ class RunFolder:
         return read_events(self.path)
 
     def close(self) -> None:
-        os.close(self._metrics)
+        if self._metrics >= 0:
+            os.close(self._metrics)
+            self._metrics = -1
 
     def event(self, event: Event) -> None:
         """Append a line to metrics.jsonl."""
@@ -287,6 +292,13 @@ class RunFolder:
         for path in self._checkpoints.iterdir():
             if path.is_file() and path.name != "manifest.json" and path.name not in self._files:
                 path.unlink()
+
+
+def _let_go(folder: "weakref.ref[RunFolder]") -> None:
+    """In a fork: a worker that outlives its run for a moment must not keep others out."""
+    held = folder()
+    if held is not None:
+        held.close()
 
 
 def check_free(path: Path) -> None:

@@ -203,8 +203,8 @@ class _Run:
         self.began = time.perf_counter()
         with one_thread(), _stop_requests(self.observer) as stop:
             while True:
-                with contextlib.closing(ENGINES[self.engine](e, self.options)) as engine:
-                    try:
+                try:
+                    with contextlib.closing(ENGINES[self.engine](e, self.options)) as engine:
                         if go_on:
                             self._go_back(engine, record)
                         if not told:
@@ -212,10 +212,10 @@ class _Run:
                             told = True
                         self._from_here(engine, record, stop)
                         engine.bring_home()
-                        break
-                    except CrewLost as lost:
-                        self._give_up_or_say(lost, record)
-                        go_on = True
+                    break
+                except CrewLost as lost:
+                    self._give_up_or_say(lost, record)
+                    go_on = True
         summary = summarise(e, self.evaluations, self.last, seconds=self._seconds(), how=self._how(engine))
         summary["time"] = {name: round(seconds, 3) for name, seconds in self.time.items()}
         record.finish(summary)

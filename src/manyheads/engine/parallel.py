@@ -180,7 +180,7 @@ def number_of_workers(asked: int | None, nodes: int) -> int:
     if asked is None:
         return min(usable_cores(), nodes)
     if not 1 <= asked <= nodes:
-        raise ConfigurationError(f"--workers {asked}: this experiment can use 1 to {nodes}, one for each client")
+        raise ConfigurationError(f"--workers {asked}: this experiment can use 1 to {nodes} (clients, or groups)")
     return asked
 
 

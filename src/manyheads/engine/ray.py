@@ -164,9 +164,10 @@ class Actor:
 
     def call(self, method: str, arguments: tuple[Any, ...], watched: bool) -> tuple[Any, int]:
         """The answer of the crew, and how many steps were taken for it."""
-        self._taken = 0
         further = (self._count,) if watched else ()
-        return attempted(partial(getattr(self._crew, method), *arguments, *further)), self._taken
+        answer = attempted(partial(getattr(self._crew, method), *arguments, *further))
+        taken, self._taken = self._taken, 0  # so that what is read before the next window begins is none
+        return answer, taken
 
     def taken(self) -> int:
         return self._taken
