@@ -1,16 +1,20 @@
 """How much faster the engines are than the plain loop, at the same work.
 
-    python benchmarks/engines.py [--device cpu] [--model demo|resnet18] [--rounds N] [--only ENGINE ...]
+    python benchmarks/engines.py [--device cpu|cuda] [--model NAME] [--rounds N] [--write docs/results.md]
 
 On the CPU: the plain engine (one thread), two worker processes, Ray actors, and for comparison what was not built: a
 pool of two threads. Each keeps its own clients; they take turns, window by window, in one run. The table gives
 client-steps/s (median) and the median of the ratios to the plain engine's window of the same round. Targets on two
 cores: parallel at least 1.7 times plain; Ray within 15 % of parallel.
+
+On a GPU: the plain engine and the cuda engine in bf16, eight clients with 4 auxiliary heads and one target on noise of
+32 x 32, batches of 128 + 128, with all that belongs to it: draws, views, teachers, optimizer, an exchange after each
+window. *Floor* is what roofline.py counts at the speeds of a large product and a large copy on the same GPU. Targets:
+ResNet-18 225 client-steps/s and 3.8 times plain; the small ResNet (width 16, three stages) 750 and 7.5; ResNet-34 115.
 """
 
 import argparse
 import contextlib
-import platform
 import statistics
 import tempfile
 import time
@@ -19,8 +23,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
+from many import add_write, processor, publish, rows
+from manyheads import Experiment
 from manyheads.algorithms.base import Algorithm
 from manyheads.client import Client
 from manyheads.engine import ENGINES
@@ -29,10 +36,13 @@ from manyheads.engine.parallel import usable_cores
 from manyheads.engine.plain import Here, Plain
 from manyheads.ensemble import Ensemble, assemble
 from manyheads.snapshot import Replica, WeightsSnapshot
+from roofline import Speeds, floor, speeds
 from step_overhead import experiment
 
 WORKERS = 2
 TARGETS = {"parallel": ("plain", 1.7), "ray": ("parallel", 0.85)}
+GPU_MODELS = {"resnet18": ("resnet18", 64), "small": ("resnet8", 16), "resnet34": ("resnet34", 64)}
+GPU_TARGETS = {"resnet18": (225.0, 3.8), "small": (750.0, 7.5), "resnet34": (115.0, 1.0)}
 SHAPES = {  # windows of some seconds
     "demo": {"clients": 8, "steps": 250, "rounds": 5},
     "resnet18": {"clients": 4, "steps": 1, "rounds": 3},
@@ -92,37 +102,115 @@ def on_the_cpu(model: str, rounds: int, names: Sequence[str]) -> dict[str, list[
     return found
 
 
+def on_the_gpu(model: str, rounds: int, names: Sequence[str]) -> dict[str, list[float]]:
+    """As on the CPU; the plain engine takes shorter windows."""
+    device, found = "cuda", dict[str, list[float]]()
+    described, steps = gpu_experiment(model), {"plain": 10, "cuda": 100}
+    engines = {name: ENGINES[name](assemble(described, device), Options(device, precision="bf16")) for name in steps}
+    for engine in engines.values():
+        engine.exchange(step=0)
+    for number in range(-1, rounds):  # the first one warms up
+        for name, engine in engines.items():
+            start = (number + 1) * 100
+            torch.cuda.synchronize()
+            begun = time.perf_counter()
+            engine.train(Window(start, start + steps[name]), lambda _: None)
+            engine.exchange(start + 100)
+            torch.cuda.synchronize()
+            if number >= 0:
+                found.setdefault(name, []).append(8 * steps[name] / (time.perf_counter() - begun))
+    return found
+
+
+def gpu_experiment(model: str) -> Experiment:
+    backbone, width = GPU_MODELS[model]
+    folder = Path(tempfile.mkdtemp())
+    rng = np.random.default_rng(0)
+    images, labels = rng.integers(0, 256, size=(20_000, 32, 32, 3), dtype=np.uint8), np.arange(20_000) % 100
+    np.savez(folder / "noise.npz", x_train=images, y_train=labels, x_test=images[:100], y_test=labels[:100])
+    return Experiment(
+        clients=8,
+        data={"source": "npz", "path": str(folder / "noise.npz"), "public_fraction": 0.25, "augment": "crop-flip"},
+        model={"backbone": backbone, "width": width, "auxiliary_heads": 4},
+        algorithm={"name": "mhd", "targets_per_step": 1, "pool_every": 100, "ramp": {"hold": 0.0, "rise": 0.0}},
+        training={"steps": 100_000, "batch_size": 128, "public_batch_size": 128, "log_every": 100_000},
+    )
+
+
+def gpu_rows(model: str, found: dict[str, list[float]], at: Speeds) -> list[list[str]]:
+    least = floor(assemble(gpu_experiment(model)).clients[0], (32, 32, 3), at, teachers=1)
+    speed, times = GPU_TARGETS[model]
+    table = []
+    for name, speeds_seen in found.items():
+        reached, against = statistics.median(speeds_seen), ratio(found, name, "plain")
+        verdict = ""
+        if name == "cuda":
+            met = reached >= speed and against >= times
+            verdict = f"{speed:g} and {times:g} x: {'met' if met else 'missed'}"
+        share = f"{100 * least.seconds * reached:.0f} %"
+        table.append([model, name, f"{reached:.1f}", f"{against:.2f}", f"{1e3 / reached:.2f}", share, verdict])
+    table.append(
+        [
+            model,
+            "floor",
+            f"{1 / least.seconds:.0f}",
+            "",
+            f"{1e3 * least.seconds:.2f}",
+            f"{least.operations / 1e12:.2f} TFLOP, {least.bytes / 1e9:.2f} GB",
+            "",
+        ]
+    )
+    return table
+
+
 def ratio(found: dict[str, list[float]], name: str, to: str) -> float:
     return statistics.median(own / other for own, other in zip(found[name], found[to], strict=True))
 
 
-def show(model: str, found: dict[str, list[float]]) -> None:
-    for name, speeds in found.items():
-        target = ""
+def cpu_rows(model: str, found: dict[str, list[float]]) -> list[list[str]]:
+    table = []
+    for name, speeds_seen in found.items():
+        verdict = ""
         if name in TARGETS and TARGETS[name][0] in found:
             to, wanted = TARGETS[name]
             reached = ratio(found, name, to)
-            target = f"{reached:.2f} x {to}, target {wanted}: {'met' if reached >= wanted else 'MISSED'}"
-        print(f"{model:10} {name:10} {statistics.median(speeds):14.1f} {ratio(found, name, 'plain'):9.2f}   {target}")
+            verdict = f"{reached:.2f} x {to}, target {wanted}: {'met' if reached >= wanted else 'missed'}"
+        table.append(
+            [model, name, f"{statistics.median(speeds_seen):.1f}", f"{ratio(found, name, 'plain'):.2f}", verdict]
+        )
+    return table
 
 
-PARTS = {"cpu": on_the_cpu}
+PARTS = {"cpu": on_the_cpu, "cuda": on_the_gpu}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--device", choices=sorted(PARTS), default="cpu")
-    parser.add_argument("--model", choices=sorted(SHAPES))
+    parser.add_argument("--model", nargs="+", choices=sorted({*SHAPES, *GPU_MODELS}))
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--only", nargs="+", choices=sorted(CPU), default=[])
-    arguments = parser.parse_args()
+    add_write(parser)
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    names = [name for name in CPU if not arguments.only or name in (*arguments.only, "plain")]
-    print(f"{platform.machine()}, {usable_cores()} cores, {torch.backends.cpu.get_cpu_capability()}; ", end="")
-    print(f"torch {torch.__version__}")
-    print(f"{'model':10} {'engine':10} {'client-steps/s':>14} {'x plain':>9}")
-    for model in [arguments.model] if arguments.model else SHAPES:
-        show(model, PARTS[arguments.device](model, arguments.rounds or SHAPES[model]["rounds"], names))
+    names = [name for name in CPU if not options.only or name in (*options.only, "plain")]
+    command = f"`python benchmarks/engines.py --device {options.device}`"
+    table: list[list[str]] = []
+    if options.device == "cpu":
+        for model in options.model or SHAPES:
+            table += cpu_rows(model, on_the_cpu(model, options.rounds or SHAPES[model]["rounds"], names))
+            print(rows([""] * 5, table), flush=True)
+        header = ["model", "engine", "client-steps/s", "x plain", "target"]
+        about = f"{command}; {processor()}, {usable_cores()} cores, torch {torch.__version__}."
+    else:
+        at = speeds(torch.device("cuda"))
+        for model in options.model or GPU_MODELS:
+            table += gpu_rows(model, on_the_gpu(model, options.rounds or 3, names), at)
+            print(rows([""] * 7, table), flush=True)
+        header = ["model", "engine", "client-steps/s", "x plain", "ms per client-step", "of the floor", "target"]
+        reached = f"a product reaches {at.operations / 1e12:.0f} TFLOP/s, a copy {at.bytes / 1e12:.2f} TB/s"
+        about = f"{command}; {torch.cuda.get_device_name()}, torch {torch.__version__}, bf16; {reached}."
+    publish(f"engines {options.device}", f"{about}\n\n{rows(header, table)}", options)
 
 
 if __name__ == "__main__":

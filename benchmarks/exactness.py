@@ -1,18 +1,26 @@
-"""How far the GPU is from the CPU: every algorithm on the demo's data in the plain engine on both, same draws.
+"""How far the GPU is from the CPU: every algorithm on the demo's data, the same draws, in both engines.
 
-    python benchmarks/exactness.py
+    python benchmarks/exactness.py [--seeds 5] [--write docs/results.md]
 
-Prints the largest relative difference of any loss term of any client. Targets: 1e-4 over 10 steps in float32 (TF32
-off), 1e-6 over 50 steps in float64. Where there is no GPU it compares the CPU with itself, which must give 0.
+Gives the largest relative difference of any loss term of any client to the plain engine on the CPU. Targets: 1e-4 over
+10 steps in float32 (TF32 off), 1e-6 over 50 steps in float64. Then the demonstration's accuracies at its end, which in
+bf16 must be the same within the spread of seeds. Where there is no GPU it compares the CPU with itself.
 """
 
+import argparse
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from many import add_write, publish, rows, spread
+from manyheads import Experiment, train
 from manyheads.demo import demo_experiment
-from manyheads.engine.plain import Plain, exchange
+from manyheads.engine.crew import Trainer
+from manyheads.engine.cuda import Graphs
+from manyheads.engine.plain import Here, Plain
 from manyheads.ensemble import assemble
 from manyheads.training import windows
 
@@ -33,30 +41,67 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def losses(knobs: dict[str, Any], device: str, dtype: torch.dtype, steps: int) -> Tensor:
+def losses(knobs: dict[str, Any], device: str, dtype: torch.dtype, steps: int, trainer: Trainer) -> Tensor:
     ensemble = assemble(demo_experiment().with_values(algorithm=knobs), device, dtype)
-    exchange(ensemble, step=0)
-    found = []
+    engine, found = Here(ensemble, trainer), []
+    engine.exchange(step=0)
     for window in windows(0, steps, ensemble.exchange_steps):
-        found.append(Plain().train(ensemble.clients, ensemble.algorithm, window, lambda _: None).values.double())
-        exchange(ensemble, window.stop)
+        found.append(engine.train(window, lambda _: None).values.double())
+        engine.exchange(window.stop)
     return torch.cat(found, dim=1)
 
 
+def compare(device: str) -> list[list[str]]:
+    table = []
+    for variant, knobs in VARIANTS.items():
+        for dtype, steps, target in ((torch.float32, 10, 1e-4), (torch.float64, 50, 1e-6)):
+            here = losses(knobs, "cpu", dtype, steps, Plain())
+            for name, trainer in (("plain", Plain()), ("cuda", Graphs("float32"))):
+                there = losses(knobs, device, dtype, steps, trainer)
+                apart = ((here - there).abs() / here.abs().clamp(min=1e-3)).max().item()
+                verdict = "met" if apart <= target else "missed"
+                kind = str(dtype).removeprefix("torch.")
+                table.append([variant, name, kind, str(steps), f"{apart:.1e}", f"{target:g}", verdict])
+                print(*table[-1], flush=True)
+    return table
+
+
+def accuracies(seeds: int) -> list[list[str]]:
+    """The demonstration to its end, on the CPU and in bf16 on the GPU: mean and spread over seeds."""
+    experiments = [demo_experiment().with_values(seed=seed) for seed in range(seeds)]
+    with ProcessPoolExecutor(seeds, mp_context=get_context("spawn")) as pool:
+        on_cpu = pool.map(_trained, experiments)
+        on_gpu = [train(experiment, engine="cuda").summary for experiment in experiments]
+        found = {"plain, CPU, float32": list(on_cpu), "cuda, GPU, bf16": on_gpu}
+    return [
+        [
+            name,
+            spread([summary["private_accuracy"][0] for summary in summaries]),
+            *(spread([summary["shared_accuracy"][head] for summary in summaries]) for head in range(4)),
+        ]
+        for name, summaries in found.items()
+    ]
+
+
+def _trained(experiment: Experiment) -> dict[str, Any]:
+    return train(experiment).summary
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=5, help="of the comparison of accuracies; 0: none")
+    add_write(parser)
+    options = parser.parse_args()
     torch.set_num_threads(1)
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     other = "cuda" if torch.cuda.is_available() else "cpu"
     name = torch.cuda.get_device_name() if other == "cuda" else "no GPU: the CPU against itself"
-    print(f"torch {torch.__version__}, {name}")
-    for variant, knobs in VARIANTS.items():
-        for dtype, steps, target in ((torch.float32, 10, 1e-4), (torch.float64, 50, 1e-6)):
-            here, there = losses(knobs, "cpu", dtype, steps), losses(knobs, other, dtype, steps)
-            difference = ((here - there).abs() / here.abs().clamp(min=1e-3)).max().item()
-            verdict = "met" if difference <= target else "MISSED"
-            print(
-                f"{variant:18} {dtype!s:14} {steps} steps: {difference:.1e}   target {target:g} {verdict}", flush=True
-            )
+    header = ["", "engine", "numbers", "steps", "difference", "target", ""]
+    page = f"`python benchmarks/exactness.py`; {name}, torch {torch.__version__}.\n\n{rows(header, compare(other))}"
+    if other == "cuda" and options.seeds:
+        header = [f"accuracy in %, seeds 0 to {options.seeds - 1}", "private", *(f"shared, head {k}" for k in range(4))]
+        page += f"\n\n{rows(header, accuracies(options.seeds))}"
+    publish("exactness", page, options)
 
 
 if __name__ == "__main__":
