@@ -56,7 +56,7 @@ class Crew:
         if not trace:
             return self._trainer.train(clients, algorithm, window, progress)
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
-            with torch.profiler.profile() as watched:
+            with torch.profiler.profile(acc_events=True) as watched:
                 found = self._trainer.train(clients, algorithm, window, progress)
             watched.export_chrome_trace(file.name)
             return replace(found, trace=Path(file.name).read_bytes())
