@@ -17,6 +17,7 @@ from manyheads.data.pack import pack, verify
 from manyheads.data.sources.packs import read_card
 from manyheads.demo import DEMO_OUT, demo_runs, make_room, moral
 from manyheads.engine import ENGINES
+from manyheads.engine.parallel import usable_cores
 from manyheads.errors import ConfigurationError, DataError, ManyheadsError, RunError
 from manyheads.experiment import DataConfig, Experiment
 from manyheads.export import client_number
@@ -127,7 +128,9 @@ def demo(
     summaries = {}
     for name, experiment in runs.items():
         with screen.watch(name) as watcher:
-            result = train(experiment, out / name, observer=watcher)
+            # The same bits as with one process, in less time.
+            engine = "parallel" if min(usable_cores(), experiment.clients) > 1 else "plain"
+            result = train(experiment, out / name, engine=engine, observer=watcher)
         if result.stop_requested:
             raise Stopped
         summaries[name] = result.summary

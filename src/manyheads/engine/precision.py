@@ -34,7 +34,7 @@ def computing_in(precision: str, device: torch.device) -> Iterator[None]:
     before = cudnn.allow_tf32, matmul.allow_tf32
     cudnn.allow_tf32 = matmul.allow_tf32 = precision == "tf32"
     try:
-        with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
+        with torch.autocast("cuda", torch.bfloat16) if precision == "bf16" else contextlib.nullcontext():
             yield
     finally:
         cudnn.allow_tf32, matmul.allow_tf32 = before

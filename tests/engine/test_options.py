@@ -1,0 +1,102 @@
+"""What a person may tell an engine, what is refused, and where the time of a run goes."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from manyheads import ConfigurationError, Experiment, resume, train
+from manyheads.cli import app
+from manyheads.engine import options_for
+from manyheads.engine.precision import computing_in, precision_named
+from manyheads.runs import Event, read_events
+from manyheads.training import TIMES, Interrupted, Silent
+
+no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+
+
+class StopAtLosses(Silent):
+    """Ctrl-C after the first window."""
+
+    def happened(self, event: Event) -> None:
+        if event["event"] == "losses" and event["step"] < 10:
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"engine": "turbo"}, "--engine turbo: unknown engine"),
+        ({"engine": "plain", "workers": 2}, "--workers 2: belongs to --engine parallel, not to plain"),
+        ({"engine": "parallel", "address": "a:1"}, "--address a:1: belongs to --engine ray"),
+        ({"engine": "plain", "precision": "fp8"}, "--precision fp8: unknown precision; known: bf16, float32, tf32"),
+        ({"engine": "plain", "precision": "bf16"}, "--precision bf16: a CPU computes in float32"),
+        ({"engine": "cuda", "device": "cpu"}, "--engine cuda --device cpu: it needs a GPU"),
+    ],
+    ids=str,
+)
+def test_what_an_engine_does_not_understand_is_refused(given: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        options_for(**given)  # type: ignore[arg-type]
+
+
+@no_gpu
+@pytest.mark.parametrize("options", [["--engine", "cuda"], ["--device", "cuda"]], ids=str)
+def test_no_gpu_where_one_is_asked_for(tiny_file: Path, tmp_path: Path, options: list[str]) -> None:
+    result = CliRunner().invoke(app, ["run", str(tiny_file), *options, "--out", str(tmp_path / "run")])
+    assert result.exit_code == 2
+    assert "this machine has no CUDA device that PyTorch can use; take" in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_precisions() -> None:
+    assert precision_named(None, torch.device("cpu")) == "float32"
+    assert precision_named(None, torch.device("cuda")) == "bf16"
+    assert precision_named("tf32", torch.device("cuda")) == "tf32"
+    before = torch.backends.cudnn.allow_tf32
+    for name in ("bf16", "tf32", "float32") if torch.cuda.is_available() else ("tf32", "float32"):
+        with computing_in(name, torch.device("cuda")):
+            assert torch.is_autocast_enabled("cuda") == (name == "bf16")
+            assert torch.backends.cudnn.allow_tf32 == (name == "tf32")
+    assert torch.backends.cudnn.allow_tf32 == before
+    assert not torch.is_autocast_enabled("cuda")
+
+
+@pytest.mark.parametrize("engine", ["plain", "parallel"])
+def test_a_profile_says_where_the_time_goes_and_changes_nothing(tiny: Experiment, tmp_path: Path, engine: str) -> None:
+    watched = train(tiny, tmp_path / "run", engine=engine, profile=True)
+    trace = json.loads((tmp_path / "run" / "trace.json").read_bytes())
+    assert sum("convolution" in str(event.get("name")) for event in trace["traceEvents"]) > 8
+    time = watched.summary["time"]
+    assert set(time) == set(TIMES)
+    assert all(time[name] > 0.0 for name in TIMES)
+    assert time["data"] < time["steps"]
+    assert sum(time.values()) - time["data"] <= watched.summary["seconds"]
+    unwatched = train(tiny)
+    assert watched.summary["shared_accuracy"] == unwatched.summary["shared_accuracy"]
+    for one, other in zip(watched.clients, unwatched.clients, strict=True):
+        assert torch.equal(one.state.values, other.state.values)
+
+
+def test_a_profile_of_a_run_too_short_to_warm_up(tiny: Experiment, tmp_path: Path) -> None:
+    train(tiny.with_values(training={"steps": 2}), tmp_path / "run", profile=True)
+    assert (tmp_path / "run" / "trace.json").exists()
+
+
+def test_a_run_remembers_how_it_was_computed(tiny: Experiment, tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        train(tiny, tmp_path / "run", engine="parallel", workers=2, observer=StopAtLosses())
+    start = read_events(tmp_path / "run")[0]
+    assert (start["engine"], start["device"], start["precision"]) == ("parallel", "cpu", "float32")
+    summary = resume(tmp_path / "run").summary
+    assert (summary["engine"], summary["device"], summary["precision"]) == ("parallel", "cpu", "float32")
+
+
+def test_the_profile_is_shown(tiny_file: Path, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["run", str(tiny_file), "--profile", "--out", str(tmp_path / "run")])
+    assert result.exit_code == 0
+    assert "Where the time went: steps" in result.stdout
+    assert f"{tmp_path / 'run' / 'trace.json'}" in result.stdout
