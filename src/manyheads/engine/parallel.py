@@ -1,8 +1,8 @@
 """The parallel engine: clients dealt out to worker processes, one thread each, that keep them for the whole run.
 
-Processes, not threads: on two cores two threads made 1.36 times the client-steps/s of the plain loop on the demo's
-model, two processes 1.80 times, because much of a small step is Python, which one thread at a time runs
-(`benchmarks/engines.py`). Threads would also need a replica each to ask snapshots in.
+Processes, not threads. On two cores, two threads made 1.36 to 1.49 times the client-steps/s of the plain loop on the
+demo's model and two processes 1.67 to 1.80 times: much of a small step is Python, which one thread at a time runs. On
+ResNet-18 both made about 1.8 (`benchmarks/engines.py`, docs/log.md). Threads would also need a replica each.
 """
 
 import atexit
