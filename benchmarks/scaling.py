@@ -43,7 +43,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "image": (32, 32, 3),
         "batch": 128,
         "model": {"backbone": "resnet8", "width": 16},
-        "steps": 50,
+        "steps": 30,
         "turns": 3,
     },
 }
