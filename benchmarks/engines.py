@@ -53,6 +53,7 @@ class Threads:
     """Not an engine: a window of each client in one of two threads."""
 
     def __init__(self) -> None:
+        self.notes: list[str] = []
         self._pool = ThreadPoolExecutor(WORKERS, initializer=torch.set_num_threads, initargs=(1,))
 
     def train(

@@ -80,6 +80,7 @@ class Watcher(ABC):
         self._warned: set[tuple[int, int]] = set()
         self._class_names: tuple[str, ...] = ()
         self.step = self.steps = self.log_every = self._clients = 0
+        self._since = 0  # client-steps beyond `step`
 
     def started(self, ensemble: Ensemble, step: int) -> None:
         self.step, self.steps = step, ensemble.experiment.training.steps
@@ -101,10 +102,11 @@ class Watcher(ABC):
         if self._asked_to_stop and not self._said_stopping:
             self._said_stopping = True
             self.line(STOPPING.format(self.log_every))
+        self._since += client_steps
         self.advance(client_steps)
 
     def happened(self, event: Event) -> None:
-        self.step = event["step"]
+        self.step, self._since = event["step"], 0
         if event["event"] == "losses":
             self.losses({term: mean(values) for term, values in event["losses"].items()})
         elif event["event"] == "evaluation" and event["part"] == "test":
@@ -122,8 +124,8 @@ class Watcher(ABC):
 
     def went_back(self, step: int, why: str) -> None:
         self.line(f"warning: {why}; all go on from step {step}")
-        self.advance((step - self.step) * self._clients)
-        self.step = step
+        self.advance((step - self.step) * self._clients - self._since)
+        self.step, self._since = step, 0
 
     def _warn(self, collapsed: list[list[int]]) -> None:
         """Name a collapsed head once, when it is first seen."""

@@ -153,7 +153,7 @@ class InMemory:
 
     def save(self, step: int, seconds: float, states: GetStates) -> None:
         known = self._saved.snapshots if self._saved else {}
-        clients, new = states(known)
+        clients, new = states(frozenset(known))  # names only: an engine sends them to its crews
         used = {name for client in clients for name in client.pool}
         snapshots = {name: new[name] if name in new else known[name] for name in sorted(used)}
         self._saved, self._cut, self.saved_step = Saved(step, seconds, clients, snapshots), len(self._events), step

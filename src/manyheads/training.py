@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -19,6 +19,7 @@ from manyheads.classifier import Classifier, choose_head
 from manyheads.client import Client, learning_rate
 from manyheads.engine import ENGINES, home, options_for
 from manyheads.engine.base import Engine, Options, Window, WindowLosses
+from manyheads.engine.plain import enough_memory
 from manyheads.ensemble import Ensemble, assemble
 from manyheads.errors import ConfigurationError, CrewLost, ManyheadsError, TrainingError
 from manyheads.evaluate import Evaluation, Taught, evaluation_of
@@ -27,7 +28,8 @@ from manyheads.files import write_whole
 from manyheads.runs import Event, InMemory, Record, RunFolder, check_free, read_events, read_experiment
 from manyheads.summary import evaluation_event, start_event, summarise, taught_event
 
-TIMES = ("steps", "data", "exchange", "evaluation", "saving")  # where the time of a run goes; data are part of steps
+# Where the time of a run goes; data are part of steps. earlier: until the save from which it went on.
+TIMES = ("steps", "data", "exchange", "evaluation", "saving", "earlier")
 TRACED_STEPS = 2
 LESSON_SAMPLES = 512  # public samples of each client on which it is counted who taught whom
 
@@ -129,7 +131,8 @@ def train(
     if path is not None:
         check_free(path)
     options = options_for(engine, device, workers, address, gpus_per_client, precision)
-    ensemble = assemble(experiment, home(engine, options.device))
+    with enough_memory():
+        ensemble = assemble(experiment, home(engine, options.device))
     run = _Run(ensemble, engine, options, observer or Silent(), path, profile)
     if path is None:
         return run.go(InMemory())
@@ -162,11 +165,13 @@ def resume(
     experiment = read_experiment(path)
     started = next(iter(read_events(path)), {}) if (path / "metrics.jsonl").exists() else {}
     saved = (path / "checkpoints" / "manifest.json").exists()
-    moved = engine is not None or device is not None  # then it computes as is usual there
     engine, device = engine or started.get("engine", "plain"), device or (None if engine else started.get("device"))
-    precision = precision or (None if moved else started.get("precision"))
     options = options_for(engine, device, workers, address, gpus_per_client, precision)
-    ensemble = assemble(experiment, home(engine, options.device), pretrained=not saved)
+    moved = torch.device(options.device).type != torch.device(started.get("device", "cpu")).type
+    if precision is None and not moved:  # on another kind of device it computes as is usual there
+        options = replace(options, precision=started.get("precision", options.precision))
+    with enough_memory():
+        ensemble = assemble(experiment, home(engine, options.device), pretrained=not saved)
     run = _Run(ensemble, engine, options, observer or Silent(), path, profile)
     with contextlib.closing(RunFolder(path, ensemble.experiment, ensemble.dataset.fingerprint())) as record:
         return run.go(record, go_on=True)
@@ -253,6 +258,7 @@ class _Run:
         saved, self.evaluations, self.last = record.restore(), {}, {}
         self.step, self.seconds_before = (saved.step, saved.seconds) if saved else (0, 0.0)
         self.began = time.perf_counter()
+        self.time = dict.fromkeys(TIMES, 0.0) | {"earlier": self.seconds_before}
         if saved is not None:
             engine.restore(saved)
             for event in record.events():

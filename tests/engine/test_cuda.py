@@ -3,11 +3,15 @@
 Without a GPU the same code takes its steps without a graph, so that all of it but the capture is tested anywhere.
 """
 
+import contextlib
 import dataclasses
+import gc
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from pydantic.dataclasses import dataclass
@@ -21,6 +25,8 @@ from manyheads.engine.base import Window
 from manyheads.engine.crew import Trainer
 from manyheads.engine.cuda import Graphs, _stretches
 from manyheads.engine.plain import Here, Plain
+from manyheads.engine.precision import computing_in
+from manyheads.engine.student import NoPlan, NotOnHost
 from manyheads.ensemble import Ensemble, assemble
 from manyheads.errors import TrainingError
 from manyheads.experiment import CHECKED
@@ -106,8 +112,103 @@ def test_images_that_do_not_fit_are_streamed(
 
 def test_stretches_hold_one_phase_and_no_more_than_fits() -> None:
     phases = torch.tensor([0, 0, 0, 1, 1, 0, 0, 0, 0, 0]).numpy()
-    assert list(_stretches(Window(5, 15), phases, 4)) == [(5, 8), (8, 10), (10, 14), (14, 15)]
-    assert list(_stretches(Window(0, 5), None, 4)) == [(0, 4), (4, 5)]
+    assert list(_stretches(Window(5, 15), [phases], 4)) == [(5, 8), (8, 10), (10, 14), (14, 15)]
+    assert list(_stretches(Window(0, 5), [], 4)) == [(0, 4), (4, 5)]
+    assert list(_stretches(Window(5, 15), [phases, phases[::-1]], 9)) == [(5, 8), (8, 10), (10, 12), (12, 15)]
+
+
+@dataclass(frozen=True, config=CHECKED)
+class Phases(Separate):
+    """Each client has a rhythm of its own; in every second phase nothing but the heads is trained."""
+
+    def plan(self, client: Client, start: int, stop: int) -> dict[str, Any]:
+        return {"phase": np.arange(start, stop) // (2 + client.index) % 2}
+
+    def losses(self, client: Client, batch: Batch, step: int) -> dict[str, Tensor]:
+        if batch.phase == 0:
+            return super().losses(client, batch, step)
+        with torch.no_grad():
+            _, embedding_BE = client.model(batch.private.images)
+        heads: Any = getattr(client.model, "module", client.model).heads  # of a captured step: its shadow's
+        logits_BHC = heads(embedding_BE).unflatten(1, client.model.shape_HC)
+        return {"cross_entropy": torch.nn.functional.cross_entropy(logits_BHC[:, 0], batch.labels)}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_phases_of_an_algorithm(tiny: Experiment, device: str) -> None:
+    """What one phase left behind is nothing to the next, and each client has its own."""
+    found = []
+    for trainer in (Plain(), Graphs("float32")):
+        made = assemble(tiny.with_values(algorithm={"name": "separate"}), device, torch.float64)
+        found.append(run(dataclasses.replace(made, algorithm=Phases()), trainer, device, torch.float64)[0])
+    assert apart(*found) < 1e-9
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_samples_of_a_teacher_may_know_of_each_other(tiny: Experiment, device: str) -> None:
+    mixed = tiny.with_values(model={"backbone": ["tests.models.lab:Untracked", "tests.models.lab:Untracked", "cnn"]})
+    expected, _ = run(mixed, Plain(), device, torch.float64)
+    losses, _ = run(mixed, Graphs("float32"), device, torch.float64)
+    assert apart(expected, losses) < 1e-9
+
+
+def test_a_plan_that_is_not_there_says_so() -> None:
+    for look in (lambda plan: plan["a"], lambda plan: "a" in plan, lambda plan: plan.get("a"), dict, len, bool):
+        with pytest.raises(NotOnHost):
+            look(NoPlan())
+
+
+def test_pixels_of_a_step_do_not_outlive_it(tiny: Experiment) -> None:
+    made: list[weakref.ref[Batch]] = []
+
+    @dataclass(frozen=True, config=CHECKED)
+    class Watched(Separate):
+        def losses(self, client: Client, batch: Batch, step: int) -> dict[str, Tensor]:
+            made.append(weakref.ref(batch))
+            return super().losses(client, batch, step)
+
+    ensemble = assemble(tiny.with_values(algorithm={"name": "separate"}))
+    gc.disable()
+    try:
+        run(dataclasses.replace(ensemble, algorithm=Watched()), Graphs("float32"), "cpu", torch.float32)
+        assert made
+        assert all(batch() is None for batch in made)
+    finally:
+        gc.enable()
+
+
+def test_architectures_are_tried_each(tiny: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of one class may differ."""
+    small = "tests.models.lab:Small"
+    ensemble = assemble(tiny.with_values(model={"backbone": [small, small, small], "width": [4, 6, 4]}))
+    trainer, tried = Graphs("float32"), []
+    monkeypatch.setattr("manyheads.engine.cuda._problem", lambda step, _: tried.append(step))
+    trainer._prepare(ensemble.clients, ensemble.algorithm)
+    trainer._try_each()
+    assert len(tried) == 2
+
+
+@pytest.mark.filterwarnings("ignore:CUDA is not available")
+def test_autocast_keeps_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not torch.cuda.is_available():
+        monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
+    with computing_in("bf16", torch.device("cuda")):
+        assert not torch.is_autocast_cache_enabled()
+    assert torch.is_autocast_cache_enabled()
+
+
+@needs_gpu
+@pytest.mark.parametrize("trainer", [Plain, lambda: Graphs("bf16")], ids=["plain", "cuda"])
+@pytest.mark.parametrize("backbone", ["cnn", "tests.models.lab:Small"])
+def test_in_bfloat16_edges_change_nothing(tiny: Experiment, trainer: Any, backbone: str) -> None:
+    """Autocast keeps weights that it cast, unless told otherwise: those of the first step of a window."""
+    one = tiny.with_values(model={"backbone": backbone}, algorithm={"name": "separate"})
+    found, often = [], range(20)
+    for edges in (often[:0], often):
+        engine = Here(assemble(one, "cuda"), trainer(), "bf16")
+        windowed = [engine.train(window, lambda _: None).values for window in windows(0, 20, edges)]
+        found.append(torch.cat(windowed, 1))
+    assert torch.equal(*found) if trainer is Plain else apart(*found) < 1e-2
 
 
 @dataclass(frozen=True, config=CHECKED)

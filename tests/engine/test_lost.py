@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from manyheads import Experiment, resume, train
+from manyheads.console import Bar
 from manyheads.engine import ray as ray_engine
+from manyheads.engine.base import Engine
 from manyheads.errors import ManyheadsError, TrainingError
 from manyheads.runs import Event
 from manyheads.training import Result, Silent
@@ -139,3 +142,53 @@ def test_a_killed_actor(
     assert "\n" not in killer.back[0][1]
     assert decided(result) == undisturbed
     assert len(engines) == 2
+
+
+def test_what_is_lost_is_not_counted(tiny: Experiment) -> None:
+    """Neither by a progress bar nor in where the time went."""
+
+    class Counter(Bar):
+        taken = 0
+        due = True
+
+        def advance(self, client_steps: int) -> None:
+            self.taken += client_steps
+
+        def progressed(self, client_steps: int) -> None:
+            super().progressed(client_steps)
+            if self.due and self.step == 12:
+                self.due = False
+                os.kill(worker(), signal.SIGKILL)
+
+    watcher = Counter(Console(quiet=True), "run")
+    summary = train(tiny, engine="parallel", workers=2, observer=watcher).summary
+    assert not watcher.due
+    assert watcher.taken == 20 * 3
+    assert sum(seconds for name, seconds in summary["time"].items() if name != "data") <= summary["seconds"] + 0.01
+
+
+def test_where_the_time_of_a_resumed_run_went(tiny: Experiment, tmp_path: Path) -> None:
+    class Stop(Silent):
+        def happened(self, event: Event) -> None:
+            if event["event"] == "losses" and event["step"] == 10:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(ManyheadsError, match="stopped at step 1"):
+        train(tiny, tmp_path / "run", observer=Stop())
+    summary = resume(tmp_path / "run").summary
+    assert summary["time"]["earlier"] > 0.0
+    assert sum(seconds for name, seconds in summary["time"].items() if name != "data") <= summary["seconds"] + 0.01
+
+
+def test_a_save_in_memory_sends_names_only(tiny: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    states = Engine.states
+
+    def spied(self: Engine, known: Any, **pools: bool) -> Any:
+        asked.append(known)
+        return states(self, known, **pools)
+
+    monkeypatch.setattr(Engine, "states", spied)
+    train(tiny.with_values(training={"save_seconds": 0.0}), engine="parallel", workers=2)
+    assert any(asked)
+    assert not any(isinstance(known, dict) for known in asked)

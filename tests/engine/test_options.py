@@ -56,8 +56,12 @@ def test_precisions() -> None:
     assert precision_named(None, torch.device("cpu")) == "float32"
     assert precision_named(None, torch.device("cuda")) == "bf16"
     assert precision_named("tf32", torch.device("cuda")) == "tf32"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_computing_in_a_precision() -> None:
     before = torch.backends.cudnn.allow_tf32
-    for name in ("bf16", "tf32", "float32") if torch.cuda.is_available() else ("tf32", "float32"):
+    for name in ("bf16", "tf32", "float32"):
         with computing_in(name, torch.device("cuda")):
             assert torch.is_autocast_enabled("cuda") == (name == "bf16")
             assert torch.backends.cudnn.allow_tf32 == (name == "tf32")
@@ -72,7 +76,7 @@ def test_a_profile_says_where_the_time_goes_and_changes_nothing(tiny: Experiment
     assert sum("convolution" in str(event.get("name")) for event in trace["traceEvents"]) > 8
     time = watched.summary["time"]
     assert set(time) == set(TIMES)
-    assert all(time[name] > 0.0 for name in TIMES)
+    assert all((time[name] > 0.0) == (name != "earlier") for name in TIMES)
     assert time["data"] < time["steps"]
     assert sum(time.values()) - time["data"] <= watched.summary["seconds"]
     unwatched = train(tiny)

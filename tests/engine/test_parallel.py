@@ -84,6 +84,33 @@ def test_errors_of_a_worker_come_home(tiny: Experiment, monkeypatch: pytest.Monk
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_a_worker_that_cannot_make_its_clients(
+    tiny: Experiment, monkeypatch: pytest.MonkeyPatch, start: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise ModelError("my_lab:Net", "gives nothing")
+
+    ensemble = assemble(tiny)
+    if start == "fork":
+        monkeypatch.setattr("manyheads.engine.parallel._inherited", refuse)
+    else:  # what is sent does not fit what is made of it
+        monkeypatch.setattr("manyheads.engine.parallel.checked_of", lambda _: None)
+    said = pytest.raises((ModelError, RuntimeError), match=r"my_lab:Net: gives nothing|the worker of client-")
+    with contextlib.closing(Parallel(ensemble, Options(), start=start)) as engine, said:
+        engine.exchange(0)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_out_of_gpu_memory_before_the_first_step(tiny: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr("manyheads.training.assemble", full)
+    with pytest.raises(TrainingError, match=r"out of GPU memory: .*; lower training.batch_size"):
+        train(tiny)
+
+
 def test_an_error_keeps_its_kind() -> None:
     def refuse() -> None:
         raise ModelError("my_lab:Net", "gives nothing")
@@ -110,6 +137,9 @@ def test_a_snapshot_is_one_object_in_a_crew() -> None:
 def test_what_travels_is_what_was_sent(tmp_path: Path) -> None:
     np.save(tmp_path / "images.npy", np.arange(100_000, dtype=np.uint8))
     images = np.load(tmp_path / "images.npy", mmap_mode="r")
+    turned = np.memmap(tmp_path / "turned", np.uint8, "w+", shape=(3, 5), order="F")
+    turned[:] = np.arange(15).reshape(3, 5)
+    assert np.array_equal(unpacked(*packed(turned)), turned)
     value = {"map": images, "large": torch.arange(5_000), "small": torch.tensor(7), "none": torch.zeros(0)}
     body, buffers = packed(value)
     assert len(buffers) == 1

@@ -49,6 +49,14 @@ class Functional(Small):
         return embedding
 
 
+class Untracked(Small):
+    """Its BatchNorm knows of no batch but the one before it, also in evaluation."""
+
+    def __init__(self, channels: int, width: int) -> None:
+        super().__init__(channels, width)
+        self.norm = nn.BatchNorm2d(width, track_running_stats=False)
+
+
 class Frozen(Small):
     """Its convolution is not trained."""
 

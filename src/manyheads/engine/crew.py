@@ -1,5 +1,6 @@
 """A crew: some clients of an ensemble in one process, and all that an engine asks of them."""
 
+import os
 import tempfile
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,8 @@ from manyheads.snapshot import Snapshot
 
 class Trainer(Protocol):
     """A way to run a window in one process."""
+
+    notes: list[str]  # what a person should know and was not told yet
 
     def train(
         self, clients: Sequence[Client], algorithm: Algorithm, window: Window, progress: Progress
@@ -55,6 +58,7 @@ class Crew:
         clients, algorithm = self._e.clients, self._e.algorithm
         if not trace:
             return self._trainer.train(clients, algorithm, window, progress)
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it would write to the terminal
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
             with torch.profiler.profile(acc_events=True) as watched:
                 found = self._trainer.train(clients, algorithm, window, progress)

@@ -9,10 +9,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from manyheads.algorithms.base import Algorithm
@@ -37,10 +40,12 @@ class Graphs:
         self._low_dtype = torch.bfloat16 if precision == "bf16" else None
         self._students: list[Student] = []
         self._plain: list[Client] = []  # those whose step cannot be captured
-        self._graphs: dict[object, torch.cuda.CUDAGraph] = {}
+        self._graphs: dict[object, Graph] = {}
         self._teachers: dict[tuple[tuple[int, ...], int], Teachers] = {}  # of which students, and how many targets
         self._streams: list[torch.cuda.Stream] = []
         self._reader = ThreadPoolExecutor(1, "images")
+        self._shared: Any = None
+        self._passes: dict[int, int] = {}  # of the graph that is replayed: batches of each client in a step
         self.notes: list[str] = []  # what a person should know and was not told yet
         self._said: set[str] = set()
         self._data_seconds = 0.0
@@ -87,7 +92,7 @@ class Graphs:
         self, algorithm: Algorithm, window: Window, progress: Progress
     ) -> tuple[tuple[str, ...], dict[int, Tensor]]:
         plans = {s.client.index: algorithm.plan(s.client, window.start, window.stop) for s in self._students}
-        phases = next(iter(plans.values())).get("phase")
+        phases = [plan["phase"] for plan in plans.values() if "phase" in plan]
         found: dict[int, list[Tensor]] = {index: [] for index in plans}
         for start, stop in _stretches(window, phases, self._capacity):
             here = slice(start - window.start, stop - window.start)
@@ -101,7 +106,7 @@ class Graphs:
             for student in self._students:
                 student.fetch_ahead(stop, min(stop + (stop - start), last), self._reader)
             for student in self._students:
-                student.counted(stop - start)
+                student.counted(stop - start, self._passes.get(student.client.index, student.model.passes))
                 found[student.client.index].append(student.losses[: stop - start].to("cpu", copy=True))
         terms = self._students[0].terms if self._students else ()
         kept = {student.client.index for student in self._students}
@@ -172,17 +177,26 @@ class Graphs:
             if not self._students:
                 return lambda: None
             with self._put_back():
-                self._graphs[key] = _captured(self._all)
-        return self._graphs[key].replay
+                captured = _captured(self._all, self._pool())
+                passes = {student.client.index: student.model.passes for student in self._students}
+                self._graphs[key] = Graph(captured, passes)
+        self._passes = self._graphs[key].passes
+        return self._graphs[key].captured.replay
+
+    def _pool(self) -> Any:
+        """Memory that all graphs share: they are replayed one after the other, and nothing of a step outlives it."""
+        if self._shared is None and self._counter_1.is_cuda:
+            self._shared = torch.cuda.graph_pool_handle()
+        return self._shared
 
     def _try_each(self) -> None:
         """Each architecture alone: one that cannot be captured must not spoil the graph of all."""
         tried: dict[object, str | None] = {}
         with self._put_back():
             for student in list(self._students):
-                kind = type(student.client.model.backbone) if student.client.model.foreign else None
+                kind = student.client.replica if student.client.model.foreign else None  # one for equal architectures
                 if kind not in tried:
-                    tried[kind] = _problem(student.step, self._counter_1)
+                    tried[kind] = _problem(student.step, self._counter_1, self._pool())
                 problem = tried[kind]
                 if problem is not None:
                     self._students.remove(student)
@@ -193,13 +207,15 @@ class Graphs:
         if not self._students:
             return
         device = self._counter_1.device
+        each = 1
         with self._put_back():
-            torch.cuda.synchronize(device)
-            torch.cuda.reset_peak_memory_stats(device)
-            before = torch.cuda.memory_allocated(device)
-            self._students[0].step()
-            torch.cuda.synchronize(device)
-        each = max(1, int(1.3 * (torch.cuda.max_memory_allocated(device) - before)))
+            for student in {id(student.client.replica): student for student in self._students}.values():
+                torch.cuda.synchronize(device)
+                torch.cuda.reset_peak_memory_stats(device)
+                before = torch.cuda.memory_allocated(device)
+                student.step()
+                torch.cuda.synchronize(device)
+                each = max(each, int(1.3 * (torch.cuda.max_memory_allocated(device) - before)))
         torch.cuda.empty_cache()
         clients = [student.client for student in self._students]
         coming = sum(c.pool.size * c.state.values.nbytes for c in clients)  # snapshots, if all were different
@@ -249,7 +265,15 @@ class Graphs:
             self._counter_1.zero_()
 
 
-def _captured(step: Callable[[], None]) -> torch.cuda.CUDAGraph:
+@dataclass(frozen=True)
+class Graph:
+    """A step of all clients, and how many batches of each client it takes."""
+
+    captured: torch.cuda.CUDAGraph
+    passes: dict[int, int]
+
+
+def _captured(step: Callable[[], None], pool: Any) -> torch.cuda.CUDAGraph:
     """Steps are taken before, to compile kernels and to choose algorithms."""
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
@@ -259,15 +283,15 @@ def _captured(step: Callable[[], None]) -> torch.cuda.CUDAGraph:
     torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, pool=pool):
         step()
     return graph
 
 
-def _problem(step: Callable[[], None], counter_1: Tensor) -> str | None:
+def _problem(step: Callable[[], None], counter_1: Tensor, pool: Any) -> str | None:
     """Why a step cannot be captured; None where it can."""
     try:
-        _captured(step)
+        _captured(step, pool)
     except torch.cuda.OutOfMemoryError:
         raise
     except Exception as error:  # whatever code of others does
@@ -281,28 +305,27 @@ def _draws(client: Client) -> bool:
     """Whether a model draws from torch's generator in training: a graph would not draw what the plain engine does."""
     device = client.state.values.device
     values, integers = client.state.values.clone(), client.state.copy_integers()
-    images = client.private.pixels[torch.from_numpy(client.private.indices[:2]).to(device)]
+    two = torch.from_numpy(np.resize(client.private.indices, 2)).to(device)  # BatchNorm may need more than one
+    images, cuda = client.private.pixels[two], [device.index] if device.type == "cuda" else []
 
-    def state() -> Any:
-        return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+    def state() -> Tensor:
+        return torch.cat([torch.get_rng_state(), *(torch.cuda.get_rng_state(index) for index in cuda)])
 
-    before = state()
-    with torch.no_grad():
+    with torch.random.fork_rng(devices=cuda), torch.no_grad():
+        before = state()
         client.model(images.permute(0, 3, 1, 2).to(values.dtype))
-    drawn = not torch.equal(before, state())
-    if drawn:
-        torch.cuda.set_rng_state(before, device) if device.type == "cuda" else torch.set_rng_state(before)
+        drawn = not torch.equal(before, state())
     client.state.load(values, integers)
     return drawn
 
 
-def _stretches(window: Window, phases: Any, capacity: int) -> Iterator[tuple[int, int]]:
-    """Steps of one phase that are loaded at once."""
+def _stretches(window: Window, phases: Sequence[NDArray[Any]], capacity: int) -> Iterator[tuple[int, int]]:
+    """Steps that are loaded at once: in each client's plan of one phase."""
     start = window.start
     while start < window.stop:
         stop = min(window.stop, start + capacity)
-        if phases is not None:
-            here = phases[start - window.start : stop - window.start]
+        for own in phases:
+            here = own[start - window.start : stop - window.start]
             other = (here != here[0]).nonzero()[0]
             stop = start + int(other[0]) if len(other) else stop
         yield start, stop

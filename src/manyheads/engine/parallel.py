@@ -231,12 +231,13 @@ def _work(connection: Connection, inherited: Sequence[Connection], make: Callabl
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     torch.set_num_threads(1)
     with contextlib.suppress(EOFError, OSError):
-        crew = make() if make is not None else _settled(*receive(connection))
+        crew = attempted(make if make is not None else lambda: _settled(*receive(connection)))
         while True:
             method, arguments, watched = receive(connection)
             teller = Teller(connection)
             further = (teller,) if watched else ()
-            value = attempted(partial(getattr(crew, method), *arguments, *further))
+            failed = isinstance(crew, Failed)  # to make its clients: said to whoever asks
+            value = crew if failed else attempted(partial(getattr(crew, method), *arguments, *further))
             send(connection, Done(value, teller.untold))
 
 

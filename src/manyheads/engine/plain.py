@@ -1,7 +1,8 @@
 """The plain engine: one client after another, one step after another. The reference for all others."""
 
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +20,9 @@ KNOBS = "lower training.batch_size, training.public_batch_size, model.width, cli
 
 class Plain:
     """One client after another in plain PyTorch."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
 
     def train(
         self, clients: Sequence[Client], algorithm: Algorithm, window: Window, progress: Progress
@@ -43,6 +47,15 @@ class Plain:
         return WindowLosses(terms, torch.stack(recorded).cpu(), finite, data)
 
 
+@contextlib.contextmanager
+def enough_memory() -> Iterator[None]:
+    """Where the memory of a GPU runs out: say what needs less."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise TrainingError(f"out of GPU memory: {str(error).splitlines()[0]}; {KNOBS}") from None
+
+
 class Here(Engine):
     """All clients as one crew in this process; how a window is run is the trainer's business."""
 
@@ -53,15 +66,11 @@ class Here(Engine):
 
     def ask(self, method: str, arguments: Mapping[int, tuple[Any, ...]], progress: Progress | None = None) -> list[Any]:
         further = () if progress is None else (progress,)
-        try:
-            with computing_in(self._precision, self._device):
-                return [getattr(self._crew, method)(*given, *further) for given in arguments.values()]
-        except torch.OutOfMemoryError as error:
-            raise TrainingError(f"out of GPU memory: {str(error).splitlines()[0]}; {KNOBS}") from None
+        with enough_memory(), computing_in(self._precision, self._device):
+            return [getattr(self._crew, method)(*given, *further) for given in arguments.values()]
 
     def notes(self) -> list[str]:
-        found: list[str] = getattr(self._trainer, "notes", [])
-        said, found[:] = list(found), []
+        said, self._trainer.notes = self._trainer.notes, []
         return said
 
     def close(self) -> None:

@@ -33,8 +33,10 @@ def computing_in(precision: str, device: torch.device) -> Iterator[None]:
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     before = cudnn.allow_tf32, matmul.allow_tf32
     cudnn.allow_tf32 = matmul.allow_tf32 = precision == "tf32"
+    # Without its cache: that would keep the weights of the first step until the end of the window.
+    casting = torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16", cache_enabled=False)
     try:
-        with torch.autocast("cuda", torch.bfloat16) if precision == "bf16" else contextlib.nullcontext():
+        with torch.cuda.device(device), casting:  # streams and graphs are those of the current device
             yield
     finally:
         cudnn.allow_tf32, matmul.allow_tf32 = before

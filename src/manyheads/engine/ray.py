@@ -25,7 +25,8 @@ import torch
 
 from manyheads.engine.base import Options, Progress
 from manyheads.engine.parallel import usable_cores
-from manyheads.engine.plain import Plain
+from manyheads.engine.plain import Plain, enough_memory
+from manyheads.engine.precision import computing_in
 from manyheads.engine.remote import Failed, Luggage, Remote, RemoteCrew, attempted, checked_of, packed, unpacked
 from manyheads.ensemble import Ensemble, device_named
 from manyheads.errors import ConfigurationError, CrewLost
@@ -61,7 +62,8 @@ class RayEngine(Remote):
         luggage = [Luggage.of(self._ensemble, members, kind) for members in self._clients]
         path = [entry or os.getcwd() for entry in sys.path]
         # The reference is wrapped: what it stands for may only be read once the path is known.
-        settling = [a.settle.remote(path, [shared], own) for a, own in zip(self._actors, luggage, strict=True)]
+        how = path, [shared], options.precision
+        settling = [a.settle.remote(*how, own) for a, own in zip(self._actors, luggage, strict=True)]
         _, missing = ray.wait(settling, num_returns=len(settling), timeout=PLACE_SECONDS)
         if missing:
             asked = ", ".join(f"{key} = {value}" for key, value in asks.items())
@@ -147,7 +149,7 @@ class Actor:
     def __init__(self) -> None:
         self._taken = 0
 
-    def settle(self, path: Sequence[str], shared: Sequence[Any], luggage: Luggage) -> Any:
+    def settle(self, path: Sequence[str], shared: Sequence[Any], precision: str, luggage: Luggage) -> Any:
         """Make its clients, and say on which machine. Code that an experiment names is found where the driver does."""
         ray = _ray()
         sys.path.extend(entry for entry in path if entry not in sys.path)
@@ -156,8 +158,9 @@ class Actor:
         torch.set_num_threads(1)
 
         def make() -> str:
-            device_named(luggage.device)
-            self._crew = RayCrew(luggage.unpacked(unpacked(*ray.get(shared[0]))), Plain())
+            self._how = precision, device_named(luggage.device)
+            with enough_memory():
+                self._crew = RayCrew(luggage.unpacked(unpacked(*ray.get(shared[0]))), Plain())
             return str(ray.get_runtime_context().get_node_id())
 
         return attempted(make)
@@ -165,9 +168,13 @@ class Actor:
     def call(self, method: str, arguments: tuple[Any, ...], watched: bool) -> tuple[Any, int]:
         """The answer of the crew, and how many steps were taken for it."""
         further = (self._count,) if watched else ()
-        answer = attempted(partial(getattr(self._crew, method), *arguments, *further))
+        answer = attempted(partial(self._do, method, *arguments, *further))
         taken, self._taken = self._taken, 0  # so that what is read before the next window begins is none
         return answer, taken
+
+    def _do(self, method: str, *arguments: Any) -> Any:
+        with enough_memory(), computing_in(*self._how):
+            return getattr(self._crew, method)(*arguments)
 
     def taken(self) -> int:
         return self._taken

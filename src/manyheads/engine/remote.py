@@ -139,7 +139,7 @@ class Packer(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is Tensor and obj.dtype != torch.bfloat16:
             return torch.from_numpy, (obj.detach().cpu().numpy(),)
-        if type(obj) is np.memmap and obj.filename is not None and not isinstance(obj.base, np.memmap):
+        if type(obj) is np.memmap and obj.filename and obj.flags.c_contiguous and not isinstance(obj.base, np.memmap):
             return np.memmap, (obj.filename, obj.dtype, "r", obj.offset, obj.shape)
         return NotImplemented
 

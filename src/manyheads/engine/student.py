@@ -5,7 +5,7 @@ of each array, at a counter that also lies on the device. Such a step can be cap
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, Future
 from typing import Any
 
@@ -96,6 +96,9 @@ class Student:
             found = torch.autograd.grad(values.sum(), self.model.parameters, allow_unused=True)
         with torch.no_grad():
             pairs = [(home, grad) for home, grad in zip(self._gradients, found, strict=True) if grad is not None]
+            unused = [home for home, grad in zip(self._gradients, found, strict=True) if grad is None]
+            if unused:  # steps of another phase may have left something there
+                torch._foreach_zero_(unused)
             for dtype in {home.dtype for home, _ in pairs}:  # one kernel each
                 same = [(home, grad) for home, grad in pairs if home.dtype == dtype]
                 torch._foreach_copy_([home for home, _ in same], [grad for _, grad in same])
@@ -115,11 +118,11 @@ class Student:
                 self.losses = state.values.new_zeros(self._capacity, len(self.terms))
             self.losses.index_copy_(0, self._counter_1, values.detach()[None])
 
-    def counted(self, steps: int) -> None:
+    def counted(self, steps: int, passes: int) -> None:
         """BatchNorm counts its batches: afterwards, because nothing depends on it."""
         for name, tensor in self.client.state.integers.items():
             if name.endswith("num_batches_tracked"):
-                tensor.add_(steps * self.model.passes)
+                tensor.add_(steps * passes)
 
     def at(self, name: str) -> Tensor:
         """This step's row of an array that was loaded."""
@@ -240,12 +243,13 @@ class StepBatch(Batch):
 
     def __init__(self, student: Student) -> None:
         client = student.client
-        super().__init__(client, lambda: student.rows("private", client.private), self._read_public, NoPlan())
-        self._student = student
 
-    def _read_public(self) -> Rows:
-        assert self._client.public is not None, "this algorithm reads no public data"
-        return self._student.rows("public", self._client.public)
+        def public() -> Rows:  # not a method: a batch that holds itself would keep its pixels
+            assert client.public is not None, "this algorithm reads no public data"
+            return student.rows("public", client.public)
+
+        super().__init__(client, lambda: student.rows("private", client.private), public, NoPlan())
+        self._student = student
 
     @property
     def phase(self) -> int:
@@ -269,14 +273,20 @@ class NotOnHost(Exception):
     """Something was read on the host that a captured step knows on the device only."""
 
 
-class NoPlan(dict[str, NDArray[Any]]):
+class NoPlan(Mapping[str, NDArray[Any]]):
     """In the place of a plan."""
 
-    def __missing__(self, name: str) -> NDArray[Any]:
+    def __getitem__(self, name: str) -> NDArray[Any]:
         raise NotOnHost(f'losses reads batch.plan["{name}"]; batch.number, batch.array and batch.phase can be captured')
 
-    def get(self, name: str, default: Any = None) -> Any:
-        return self[name]
+    def __contains__(self, name: object) -> bool:
+        raise NotOnHost(f'losses looks for "{name}" in batch.plan; batch.array is None where there is none')
+
+    def __iter__(self) -> Iterator[str]:
+        raise NotOnHost("losses goes through batch.plan; batch.number, batch.array and batch.phase can be captured")
+
+    def __len__(self) -> int:
+        raise NotOnHost("losses asks how long batch.plan is; batch.number, batch.array and batch.phase can be captured")
 
 
 class NoStep:

@@ -100,7 +100,10 @@ class Teachers:
         targets_KSJ: Sequence[NDArray[np.int64]],
         rows: Sequence[WindowRows],
     ) -> None:
-        """For each student the entries of its pool, which of them are drawn at each step, and its public rows."""
+        """For each student the entries of its pool, which of them are drawn at each step, and its public rows.
+
+        In a model of others samples of a batch may know of each other: it is asked step by step.
+        """
         together = self._gather(rows)
         batch = together.samples_SB.shape[1]
         at_once = max(SMALLEST, AT_ONCE // (self._public.pixels.size[0] * self._public.pixels.size[1] * batch))
@@ -108,7 +111,8 @@ class Teachers:
             for counts_L in said.counts_L.values():
                 counts_L.zero_()
             for snapshot, lines in self._due(pools, targets_KSJ, target).items():
-                for part, size in _in_powers(lines, at_once):
+                alone = isinstance(snapshot, WeightsSnapshot) and snapshot.replica.model.foreign
+                for part, size in (([line], 1) for line in lines) if alone else _in_powers(lines, at_once):
                     spare = size - len(part)
                     from_to = torch.tensor([[*part, *[part[-1]] * spare], [*part, *[said.lines - 1] * spare]])
                     self._ask(snapshot, together, from_to, target)
