@@ -182,7 +182,7 @@ def test_architectures_are_tried_each(tiny: Experiment, monkeypatch: pytest.Monk
     small = "tests.models.lab:Small"
     ensemble = assemble(tiny.with_values(model={"backbone": [small, small, small], "width": [4, 6, 4]}))
     trainer, tried = Graphs("float32"), []
-    monkeypatch.setattr("manyheads.engine.cuda._problem", lambda step, _: tried.append(step))
+    monkeypatch.setattr("manyheads.engine.cuda._problem", lambda step, *_: tried.append(step))
     trainer._prepare(ensemble.clients, ensemble.algorithm)
     trainer._try_each()
     assert len(tried) == 2
