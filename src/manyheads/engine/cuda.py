@@ -185,7 +185,7 @@ class Graphs:
 
     def _pool(self) -> Any:
         """Memory that all graphs share: they are replayed one after the other, and nothing of a step outlives it."""
-        if self._shared is None and self._counter_1.is_cuda:
+        if self._shared is None:
             self._shared = torch.cuda.graph_pool_handle()
         return self._shared
 
@@ -196,7 +196,7 @@ class Graphs:
             for student in list(self._students):
                 kind = student.client.replica if student.client.model.foreign else None  # one for equal architectures
                 if kind not in tried:
-                    tried[kind] = _problem(student.step, self._counter_1, self._pool())
+                    tried[kind] = _problem(student.step, self._counter_1)
                 problem = tried[kind]
                 if problem is not None:
                     self._students.remove(student)
@@ -273,7 +273,7 @@ class Graph:
     passes: dict[int, int]
 
 
-def _captured(step: Callable[[], None], pool: Any) -> torch.cuda.CUDAGraph:
+def _captured(step: Callable[[], None], pool: Any = None) -> torch.cuda.CUDAGraph:
     """Steps are taken before, to compile kernels and to choose algorithms."""
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
@@ -288,10 +288,10 @@ def _captured(step: Callable[[], None], pool: Any) -> torch.cuda.CUDAGraph:
     return graph
 
 
-def _problem(step: Callable[[], None], counter_1: Tensor, pool: Any) -> str | None:
+def _problem(step: Callable[[], None], counter_1: Tensor) -> str | None:
     """Why a step cannot be captured; None where it can."""
     try:
-        _captured(step, pool)
+        _captured(step)
     except torch.cuda.OutOfMemoryError:
         raise
     except Exception as error:  # whatever code of others does
