@@ -144,7 +144,8 @@ def main() -> None:
             table += measure(knob, options.device, Path(folder))
             print(rows([""] * 6, table[-len(KNOBS[knob]) :]), flush=True)
     where = torch.cuda.get_device_name() if options.device == "cuda" else f"{processor()}, one thread"
-    about = f"`python benchmarks/scaling.py --device {options.device}`; {where}, torch {torch.__version__}."
+    only = f' --only "{options.only}"' if options.only else ""
+    about = f"`python benchmarks/scaling.py --device {options.device}{only}`; {where}, torch {torch.__version__}."
     header = ["", "step, ms", "of the base", "snapshots, MB", "of the base", f"target {TARGET}"]
     publish(f"scaling {options.device}", f"{about}\n\n{rows(header, table)}", options)
 
