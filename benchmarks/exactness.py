@@ -5,6 +5,9 @@
 Gives the largest relative difference of any loss term of any client to the plain engine on the CPU. Targets: 1e-4 over
 10 steps in float32 (TF32 off), 1e-6 over 50 steps in float64. Then the demonstration's accuracies at its end, which in
 bf16 must be the same within the spread of seeds. Where there is no GPU it compares the CPU with itself.
+
+`--moved 8`: instead, the CPU against itself with first weights moved by at most half a unit in the last place, eight
+times: what rounding alone can do.
 """
 
 import argparse
@@ -41,8 +44,19 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def losses(knobs: dict[str, Any], device: str, dtype: torch.dtype, steps: int, trainer: Trainer) -> Tensor:
+HALF_A_UNIT = 6e-8  # relative, in float32
+
+
+def losses(
+    knobs: dict[str, Any], device: str, dtype: torch.dtype, steps: int, trainer: Trainer, moved: int | None = None
+) -> Tensor:
+    """Of all clients; with `moved`, the number of a try, from first weights that are a little off."""
     ensemble = assemble(demo_experiment().with_values(algorithm=knobs), device, dtype)
+    if moved is not None:
+        draws = torch.Generator().manual_seed(moved)
+        for client in ensemble.clients:
+            values = client.state.values
+            values.mul_(1.0 + HALF_A_UNIT * (2.0 * torch.rand(values.shape, generator=draws) - 1.0))
     engine, found = Here(ensemble, trainer), []
     engine.exchange(step=0)
     for window in windows(0, steps, ensemble.exchange_steps):
@@ -64,6 +78,16 @@ def compare(device: str) -> list[list[str]]:
                 table.append([variant, name, kind, str(steps), f"{apart:.1e}", f"{target:g}", verdict])
                 print(*table[-1], flush=True)
     return table
+
+
+def rounding_alone(tries: int) -> None:
+    for variant, knobs in VARIANTS.items():
+        here = losses(knobs, "cpu", torch.float32, 10, Plain())
+        found = []
+        for number in range(tries):
+            there = losses(knobs, "cpu", torch.float32, 10, Plain(), moved=number)
+            found.append(((here - there).abs() / here.abs().clamp(min=1e-3)).max().item())
+        print(f"{variant:18} {' '.join(f'{apart:.1e}' for apart in found)}", flush=True)
 
 
 def accuracies(seeds: int) -> list[list[str]]:
@@ -91,8 +115,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, default=5, help="of the comparison of accuracies; 0: none")
     add_write(parser)
+    parser.add_argument("--moved", type=int, metavar="TRIES", help="what rounding alone can do")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.moved:
+        return rounding_alone(options.moved)
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     other = "cuda" if torch.cuda.is_available() else "cpu"
     name = torch.cuda.get_device_name() if other == "cuda" else "no GPU: the CPU against itself"
