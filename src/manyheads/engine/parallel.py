@@ -82,10 +82,16 @@ class Parallel(Remote):
         self._workers: list[Worker] = []
         self._busy: set[int] = set()
         atexit.register(self.close)  # before multiprocessing waits for its children
-        begin = {"fork": self._fork, "spawn": self._spawn}[start or start_method()]
+        start = start or start_method()
         try:
             for members in self._clients:
-                begin(members)
+                if start == "fork":
+                    self._fork(members)
+                else:
+                    self._spawn()
+            if start == "spawn":  # all are on their way before the first one listens
+                for crew, members in enumerate(self._clients):
+                    self._tell(crew, (checked_of(ensemble), Luggage.of(ensemble, members, "cpu")))
         except BaseException:
             self.close()
             raise
@@ -104,7 +110,7 @@ class Parallel(Remote):
         theirs.close()
         self._workers.append(Worker(process, ours))
 
-    def _spawn(self, members: Sequence[int]) -> None:
+    def _spawn(self) -> None:
         """A worker that begins with nothing. Unlike multiprocessing's, it does not import the program's main file."""
         ours, theirs = multiprocessing.get_context("spawn").Pipe()
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
@@ -117,8 +123,6 @@ class Parallel(Remote):
         )
         theirs.close()
         self._workers.append(Worker(process, ours))
-        luggage = Luggage.of(self._ensemble, members, "cpu")
-        self._tell(len(self._workers) - 1, (checked_of(self._ensemble), luggage))
 
     def ask(self, method: str, arguments: Mapping[int, tuple[Any, ...]], progress: Progress | None = None) -> list[Any]:
         for crew, given in arguments.items():
