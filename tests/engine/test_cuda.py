@@ -6,6 +6,7 @@ Without a GPU the same code takes its steps without a graph, so that all of it b
 import contextlib
 import dataclasses
 import gc
+import threading
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +27,7 @@ from manyheads.engine.crew import Trainer
 from manyheads.engine.cuda import Graphs, _stretches
 from manyheads.engine.plain import Here, Plain
 from manyheads.engine.precision import computing_in
-from manyheads.engine.student import NoPlan, NotOnHost
+from manyheads.engine.student import NoPlan, NotOnHost, Student
 from manyheads.ensemble import Ensemble, assemble
 from manyheads.errors import TrainingError
 from manyheads.experiment import CHECKED
@@ -108,6 +109,51 @@ def test_images_that_do_not_fit_are_streamed(
         monkeypatch.setattr(batches.Pixels, "on_device", False)
     losses, _ = run(shown, Graphs("float32"), device, torch.float64)
     assert apart(expected, losses) < 1e-9
+
+
+def test_images_are_read_while_the_device_is_busy(tiny: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes next is asked for before the steps of a stretch, and is there when it is loaded."""
+    happened: list[str] = []
+
+    def noting(name: str) -> Any:
+        done = getattr(Student, name)
+
+        def noted(self: Student, *args: Any) -> Any:
+            happened.append(name)
+            return done(self, *args)
+
+        return noted
+
+    for name in ("load", "fetch_ahead", "step"):
+        monkeypatch.setattr(Student, name, noting(name))
+    fetched: list[str] = []
+    fetch = batches.Pixels.fetch
+
+    def counted(self: batches.Pixels, samples: Tensor) -> Tensor:
+        fetched.append(threading.current_thread().name)
+        return fetch(self, samples)
+
+    monkeypatch.setattr(batches.Pixels, "fetch", counted)
+    monkeypatch.setattr(batches.Pixels, "on_device", False)
+    monkeypatch.setattr("manyheads.engine.cuda._capacity", lambda *_: 2)
+    run(tiny.with_values(training={"steps": 8}), Graphs("float32"), "cpu", torch.float64)
+    assert happened == (["load"] * 3 + ["fetch_ahead"] * 3 + ["step"] * 6) * 4
+    images = [name for name in fetched if name.startswith("images")]
+    assert len(images) == 3 * 3 * 2  # of three clients, for all but the first stretch, both sets
+    assert len(fetched) - len(images) == 3 * 2  # the first stretch
+
+
+def test_a_loss_that_is_not_a_number_is_found_where_it_was_first(tiny: Experiment) -> None:
+    """A client that loses its mind, and those that it teaches afterwards: the same steps, clients and terms."""
+    bad = []
+    for trainer in (Plain(), Graphs("float32")):
+        ensemble = assemble(tiny, dtype=torch.float64)
+        ensemble.clients[1].state.values[:100] = torch.nan
+        losses, _ = run(ensemble, trainer, "cpu", torch.float64)
+        bad.append(~torch.isfinite(losses))
+    assert bad[0].any()
+    assert not bad[0].all()
+    assert torch.equal(bad[0], bad[1])
 
 
 def test_stretches_hold_one_phase_and_no_more_than_fits() -> None:

@@ -44,7 +44,7 @@ class Graphs:
         self._teachers: dict[tuple[tuple[int, ...], int], Teachers] = {}  # of which students, and how many targets
         self._streams: list[torch.cuda.Stream] = []
         self._reader = ThreadPoolExecutor(1, "images")
-        self._shared: Any = None
+        self._memory_pool: Any = None
         self._passes: dict[int, int] = {}  # of the graph that is replayed: batches of each client in a step
         self.notes: list[str] = []  # what a person should know and was not told yet
         self._said: set[str] = set()
@@ -101,10 +101,10 @@ class Graphs:
             load()
             step = self._ready(load)
             self._counter_1.zero_()
+            for student in self._students:  # before the steps: it is read while the device is busy with them
+                ahead = min(stop + (stop - start), student.client.training.steps)
+                student.fetch_ahead(stop, ahead, self._reader)
             self._replay(step, stop - start, progress)
-            last = self._students[0].client.training.steps if self._students else 0
-            for student in self._students:
-                student.fetch_ahead(stop, min(stop + (stop - start), last), self._reader)
             for student in self._students:
                 student.counted(stop - start, self._passes.get(student.client.index, student.model.passes))
                 found[student.client.index].append(student.losses[: stop - start].to("cpu", copy=True))
@@ -185,9 +185,9 @@ class Graphs:
 
     def _pool(self) -> Any:
         """Memory that all graphs share: they are replayed one after the other, and nothing of a step outlives it."""
-        if self._shared is None:
-            self._shared = torch.cuda.graph_pool_handle()
-        return self._shared
+        if self._memory_pool is None:
+            self._memory_pool = torch.cuda.graph_pool_handle()
+        return self._memory_pool
 
     def _try_each(self) -> None:
         """Each architecture alone: one that cannot be captured must not spoil the graph of all."""

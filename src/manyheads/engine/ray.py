@@ -96,8 +96,7 @@ class RayEngine(Remote):
         return [answers[crew] for crew in arguments]
 
     def _may_start(self, due: Sequence[int], running: Sequence[int]) -> list[int]:
-        """Windows for which there is a core. All at once on too few cores were slower: 1.37 times (the demo's model, 8
-        actors on 2 cores) and 1.08 times (ResNet-18, 4 actors)."""
+        """Windows for which there is a core: all at once on too few cores are slower."""
         free = self._cores - Counter(self._machines[crew] for crew in running)
         chosen = []
         for crew in due:

@@ -47,7 +47,7 @@ class Student:
         self._low_gradient = None if self.model.low is None else torch.zeros_like(self.model.low)
         homes = {low_dtype: self._low_gradient, state.values.dtype: state.gradient.zero_()}
         self._gradients = []  # where each parameter's gradient goes, in the order of parameters
-        for slot, parameter in zip(state.layout, self.model.parameters, strict=False):
+        for slot, parameter in zip(state.layout[: len(self.model.parameters)], self.model.parameters, strict=True):
             home = homes[parameter.dtype]
             assert home is not None
             self._gradients.append(home.as_strided(slot.shape, slot.stride, slot.offset))
@@ -72,12 +72,8 @@ class Student:
         rates = [learning_rate(self.client.training, step) for step in range(start, stop)]
         self._hold("rate", torch.tensor(rates, dtype=self.client.state.values.dtype))
         if self._dropouts:
-            keys = [
-                generator(self.client.seed, "dropout", self.client.index, step).integers(
-                    2**63, size=len(self._dropouts)
-                )
-                for step in range(start, stop)
-            ]
+            layers, named = len(self._dropouts), (self.client.seed, "dropout", self.client.index)
+            keys = [generator(*named, step).integers(2**63, size=layers) for step in range(start, stop)]
             self._hold("dropout", torch.from_numpy(np.stack(keys)))
         self._load_private(start, stop, plan)
         public = self._load_public(start, stop, plan)
