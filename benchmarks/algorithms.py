@@ -1,6 +1,6 @@
 """All algorithms on digits, with equally (s = 0) and unequally (s = 100) distributed labels.
 
-    python benchmarks/algorithms.py [--seeds 3] [--jobs N] [--write docs/results.md]
+    python benchmarks/algorithms.py [--seeds 3] [--jobs N] [--write docs/measurements.md]
 
 Eight clients as in the demonstration; each sees the same number of private samples, and of public ones where it reads
 any: FedMD takes its private and its public batches in different steps, so it has twice as many.

@@ -1,6 +1,6 @@
 """What batches cost: gathering, cropping and flipping 128 images from memory against a ResNet-18 step on them.
 
-    python benchmarks/batches.py [--device cuda] [--write docs/results.md]
+    python benchmarks/batches.py [--device cuda] [--write docs/measurements.md]
 
 The step is forward, backward and update of a ResNet-18 (3 x 3 stem, width 64) on 128 images of 32 x 32, whose batch is
 ready. Both alternate in one process. Targets: 5 % of the step on a GPU, 10 % on a CPU.

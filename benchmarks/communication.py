@@ -1,6 +1,6 @@
 """What an exchange costs and what it is worth: predictions against weights on digits, and bytes at CIFAR-100's size.
 
-    python benchmarks/communication.py --only complete|cycle|counted [--seeds 3] [--jobs N] [--write docs/results.md]
+    python benchmarks/communication.py --only complete|cycle|counted [--seeds 3] [--write docs/measurements.md]
 
 `counted` is counted from encoded messages of that size; nothing is trained for it.
 """

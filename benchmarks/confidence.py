@@ -1,6 +1,6 @@
 """Who is believed: the paper's largest probability against other measures of confidence, on digits.
 
-    python benchmarks/confidence.py [--seeds 3] [--jobs N] [--write docs/results.md]
+    python benchmarks/confidence.py [--seeds 3] [--jobs N] [--write docs/measurements.md]
 
 Beside the accuracies: how often the chosen teacher was right, on public samples whose labels training never sees.
 """

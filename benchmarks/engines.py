@@ -1,6 +1,6 @@
 """How much faster the engines are than the plain loop, at the same work.
 
-    python benchmarks/engines.py [--device cpu|cuda] [--model NAME] [--rounds N] [--write docs/results.md]
+    python benchmarks/engines.py [--device cpu|cuda] [--model NAME] [--rounds N] [--write docs/measurements.md]
 
 On the CPU: the plain engine (one thread), two worker processes, Ray actors, and for comparison what was not built: a
 pool of two threads. Each keeps its own clients; they take turns, window by window, in one run. The table gives

@@ -1,6 +1,6 @@
 """How far the GPU is from the CPU: every algorithm on the demo's data, the same draws, in both engines.
 
-    python benchmarks/exactness.py [--seeds 5] [--write docs/results.md]
+    python benchmarks/exactness.py [--seeds 5] [--write docs/measurements.md]
 
 Gives the largest relative difference of any loss term of any client to the plain engine on the CPU. Targets: 1e-4 over
 10 steps in float32 (TF32 off), 1e-6 over 50 steps in float64. Then the demonstration's accuracies at its end, which in

@@ -1,8 +1,7 @@
-"""Many runs at a time, and the page that their tables go to: shared by the benchmarks that fill docs/results.md."""
+"""Many runs at a time, and the page that their tables go to: for what fills docs/measurements.md."""
 
 import argparse
 import os
-import platform
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 
 from manyheads import Experiment, train
+from manyheads.reproduce.runner import processor as processor
 
 Summaries = dict[str, list[dict[str, Any]]]
 
@@ -32,7 +32,7 @@ def parser_for(description: str | None, seeds: int = 3, first: int = 0) -> argpa
 
 
 def add_write(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--write", type=Path, help="a page whose section of this name is replaced: docs/results.md")
+    parser.add_argument("--write", type=Path, help="a page whose section is replaced: docs/measurements.md")
 
 
 def run_all(experiments: Mapping[str, Experiment], options: argparse.Namespace) -> Summaries:
@@ -60,11 +60,6 @@ def received(summaries: Sequence[Mapping[str, Any]]) -> str:
     """Bytes per client, mean over clients and seeds."""
     count = mean(mean(summary["bytes_received"]) for summary in summaries)
     return "0" if count == 0 else f"{count / 1e6:.2f} MB"
-
-
-def processor() -> str:
-    names = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text()) if Path("/proc").exists() else []
-    return names[0].strip() if names else platform.machine()
 
 
 def hardware() -> str:

@@ -1,6 +1,6 @@
 """Memory of training from a packed folder: sets of 1x and 8x the size.
 
-    python benchmarks/memory.py [--images 16384] [--write docs/results.md]
+    python benchmarks/memory.py [--images 16384] [--write docs/measurements.md]
 
 Noise of 64 x 64 x 3 pixels is packed; then a fresh process trains four clients on it. Shown are its largest anonymous
 resident memory (RssAnon of /proc/self/status: what cannot be given back) and the part of the files that the kernel

@@ -1,6 +1,6 @@
 """Packing against a bare Pillow loop, alternating in one run.
 
-    python benchmarks/packing.py [--images 4000] [--workers 1 2 4 ...] [--rounds 3] [--write docs/results.md]
+    python benchmarks/packing.py [--images 4000] [--workers 1 2 4 ...] [--rounds 3] [--write docs/measurements.md]
 
 JPEG images of 500 x 375 pixels into 64 x 64. The bare loop is what somebody would write: one process, decode at the
 draft size, resize, write all pixels into one file. Target: with w workers at most 1.2 / w of its time. Beside it stands

@@ -1,6 +1,6 @@
 """How time and memory grow: with clients, classes, heads, the public set and targets per step.
 
-    python benchmarks/scaling.py [--device cpu|cuda] [--only clients,classes] [--write docs/results.md]
+    python benchmarks/scaling.py [--device cpu|cuda] [--only clients,classes] [--write docs/measurements.md]
 
 One knob at a time is moved away from 8 clients, 100 classes, 4 auxiliary heads, 4,000 public samples and one target. A
 step is one of the whole ensemble: a private and a public batch for each client, its teachers and the update, on noise.

@@ -1,6 +1,6 @@
 """Does knowledge travel hop by hop? Four clients with disjoint labels in a cycle, on two islands, and all connected.
 
-    python benchmarks/transitivity.py [--seeds 3] [--jobs N] [--write docs/results.md]
+    python benchmarks/transitivity.py [--seeds 3] [--jobs N] [--write docs/measurements.md]
 
 Accuracy of every head on the digits of the client so many hops away; beside it what the embedding would allow. With
 --write it also draws images/transitivity.png beside the page.

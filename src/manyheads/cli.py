@@ -16,7 +16,7 @@ from manyheads.console import Screen
 from manyheads.data.pack import pack, verify
 from manyheads.data.sources.packs import read_card
 from manyheads.demo import DEMO_OUT, demo_runs, make_room, moral
-from manyheads.engine import ENGINES
+from manyheads.engine import ENGINES, options_for
 from manyheads.engine.parallel import usable_cores
 from manyheads.errors import ConfigurationError, DataError, ManyheadsError, RunError
 from manyheads.experiment import DataConfig, Experiment
@@ -26,6 +26,10 @@ from manyheads.files import write_whole
 from manyheads.frontier import cells
 from manyheads.judge import judge
 from manyheads.report import plots, tables
+from manyheads.reproduce import command as reproducing
+from manyheads.reproduce.results import read_results
+from manyheads.reproduce.runner import Stopped as ReproductionStopped
+from manyheads.reproduce.runner import plan
 from manyheads.runs import read_experiment, read_summary
 from manyheads.training import Interrupted, Result, resume, train
 from manyheads.version import __version__
@@ -83,7 +87,7 @@ def command(function: Command, name: str | None = None) -> Command:
     def guarded(*args: Any, **kwargs: Any) -> None:
         try:
             function(*args, **kwargs)
-        except (Interrupted, Stopped) as stopped:
+        except (Interrupted, Stopped, ReproductionStopped) as stopped:
             print(f"\n{stopped}", file=sys.stderr)
             raise typer.Exit(STOPPED) from None
         except ManyheadsError as error:
@@ -359,6 +363,66 @@ def frontier(
 
 def _last_head(summaries: Sequence[dict[str, Any]]) -> list[float]:
     return [summary["shared_accuracy"][-1] for summary in summaries]
+
+
+@command
+def reproduce(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME...]", help="Tables and figures of the paper; or all.")
+    ] = None,
+    show_list: Annotated[bool, typer.Option("--list", help="Show what there is; with NAME, its cells.")] = False,
+    scale: Annotated[str, typer.Option(help="digits, cifar100 or imagenet.")] = "digits",
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="How many, from 0 on.", show_default="as the note says")
+    ] = None,
+    only: Annotated[list[str] | None, typer.Option(metavar="CELL", help="This cell; may be given often.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="A folder with cifar100.npz and cifar10.npz; packed ImageNet.", show_default=".")
+    ] = None,
+    engine: Annotated[str | None, typer.Option(show_default="cuda where there is a GPU, otherwise plain")] = None,
+    device: TrainingDevice = None,
+    precision: PrecisionName = None,
+    at_once: Annotated[
+        int | None, typer.Option(min=1, help="Cells at a time.", show_default="what fills the machine")
+    ] = None,
+    results: Annotated[
+        Path | None, typer.Option(help="Where results are stored.", show_default="experiments/mhd/results if there")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where runs and pictures go.")] = Path("runs/reproduce"),
+    again: Annotated[bool, typer.Option("--again", help="Run also what is stored.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Take results as they are that other code made.")] = False,
+    try_steps: Annotated[
+        int | None, typer.Option("--try", min=2, metavar="STEPS", help="A few steps of each cell; nothing is stored.")
+    ] = None,
+    page: Annotated[Path | None, typer.Option(help="Write all that is stored into this page.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """The paper's tables and figures beside ours: runs the cells that are not stored, then judges its claims."""
+    screen, size, stored = Screen(quiet), reproducing.scale_named(scale), reproducing.results_folder(results)
+    if show_list and not names:
+        return screen.show(reproducing.list_table(size, stored))
+    if page is not None and not names:
+        return screen.say(f"Written: {page}, {reproducing.write_page(page, stored)} pictures")
+    chosen = reproducing.reproductions_named(names or [], size, only or [])
+    if show_list:
+        for one in chosen:
+            screen.show(reproducing.cells_table(one, size, stored))
+        return
+    reproducing.check_data(size, data)
+    how: dict[str, Any] = {"engine": reproducing.engine_for(size, engine, device)}
+    how |= {"device": device, "precision": precision}
+    options_for(**how)  # a mistake in it is said once, before anything starts
+    planned = plan(
+        chosen, size, seeds=seeds, only=only or [], data=data, stored=read_results(stored, scale), out=out, how=how,
+        again=again or try_steps is not None, keep=keep,
+    )  # fmt: skip
+    if try_steps is not None:
+        return reproducing.try_all(screen, planned.jobs, try_steps)
+    reproducing.run(screen, planned, size, stored, at_once)
+    for one in chosen:
+        reproducing.show(screen, one, size, stored, out)
+    if page is not None:
+        reproducing.write_page(page, stored)
 
 
 @command

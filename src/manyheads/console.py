@@ -47,6 +47,18 @@ class Screen:
         return Bar(self.console, title) if self.decorated else Lines(self, title)
 
     @contextlib.contextmanager
+    def work(self, title: str, total: float) -> Iterator[Callable[[float], None]]:
+        """The progress of many runs, of which each is a part; elsewhere than on a terminal nothing is shown."""
+        if not self.decorated:
+            yield lambda done: None
+            return
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=24))
+        times = (TextColumn("{task.percentage:3.0f} %,"), TimeRemainingColumn(), TextColumn("left"))
+        with Progress(*columns, *times, console=self.console, refresh_per_second=2, transient=True) as bar:
+            task = bar.add_task(title, total=total)
+            yield lambda done: bar.update(task, advance=done)
+
+    @contextlib.contextmanager
     def images(self, title: str, wrong: str) -> Iterator[Callable[[int, int, int], None]]:
         """The progress of work on many images: (done, of all, of these with something wrong)."""
         if self.decorated:

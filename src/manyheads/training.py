@@ -274,7 +274,7 @@ class _Run:
 
     def _loop(self, engine: Engine, record: Record, stop: threading.Event) -> None:
         e, training = self.ensemble, self.ensemble.experiment.training
-        every, judged = e.experiment.evaluate.every, e.algorithm.judged_after(training.steps)
+        every, judged = e.experiment.evaluate.every, self._judged()
         regular = [range(0, training.steps, interval) for interval in (training.log_every, every)]
         saved, traced = time.perf_counter(), self._traced(regular)
         edges = (*regular, e.exchange_steps, e.averaging_steps, judged, traced)
@@ -302,6 +302,13 @@ class _Run:
                 saved = time.perf_counter()
             if stop.is_set() and not at_end:
                 raise Interrupted(self.folder, self.step)
+
+    def _judged(self) -> dict[int, str]:
+        """After which steps the algorithm's states are judged: of each, the last before a regular evaluation."""
+        experiment = self.ensemble.experiment
+        states = self.ensemble.algorithm.judged_after(experiment.training.steps)
+        kept = {(after, -(-step // experiment.evaluate.every)): step for step, after in sorted(states.items())}
+        return {step: after for (after, _), step in kept.items()}
 
     def _traced(self, regular: Iterable[Iterable[int]]) -> list[int]:
         """The first and the last edge of the steps that a profile shows: after the first window, which warms up."""

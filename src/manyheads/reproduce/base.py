@@ -1,0 +1,159 @@
+"""What a reproduction is made of: cells, what is measured of them, what the paper printed, and its claims as checks.
+
+A quantity is a number for each seed. A claim holds where its checks hold for every seed that was run, does not where
+they hold for none, and is unclear otherwise: on the same seed two cells share data, first weights and batches.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import mean
+from typing import Literal
+
+from manyheads.experiment import Experiment
+from manyheads.reproduce.results import Result
+from manyheads.reproduce.scales import Scale
+
+Answer = Literal["yes", "no", "unclear"]
+BySeed = dict[int, float]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number of a result; accuracies in percent."""
+
+    label: str
+    of: Callable[[Result], float | None]
+
+
+def private(head: int, label: str) -> Measure:
+    return Measure(label, lambda result: _of_head(result.private_accuracy, head))
+
+
+def shared(head: int, label: str) -> Measure:
+    return Measure(label, lambda result: _of_head(result.shared_accuracy, head))
+
+
+def _of_head(by_head: Sequence[float], head: int) -> float | None:
+    return 100.0 * by_head[head] if -len(by_head) <= head < len(by_head) else None
+
+
+PRIVATE, SHARED = private(0, "private"), shared(0, "shared, main head")
+LAST = shared(-1, "shared, last head")
+HEADS = tuple(shared(head, f"shared, head {head}") for head in range(1, 5))
+PRIVATE_HEADS = tuple(private(head, f"private, head {head}") for head in range(1, 5))
+BEST = Measure("shared, best head", lambda result: 100.0 * max(result.shared_accuracy))
+
+
+@dataclass(frozen=True)
+class Found:
+    """The results of one reproduction at one scale: for each cell, by seed."""
+
+    cells: Mapping[str, Mapping[int, Result]]
+
+    def values(self, cell: str, measure: Measure) -> BySeed:
+        measured = {seed: measure.of(result) for seed, result in self.cells.get(cell, {}).items()}
+        return {seed: value for seed, value in measured.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number for each seed."""
+
+    of: Callable[[Found], BySeed]
+
+    def __sub__(self, other: "Quantity") -> "Quantity":
+        return self._with(other, lambda a, b: a - b)
+
+    def percent_of(self, other: "Quantity") -> "Quantity":
+        return self._with(other, lambda a, b: 100.0 * a / b if b else math.nan)
+
+    def _with(self, other: "Quantity", combine: Callable[[float, float], float]) -> "Quantity":
+        def of(found: Found) -> BySeed:
+            mine, theirs = self.of(found), other.of(found)
+            return {seed: combine(mine[seed], theirs[seed]) for seed in sorted(mine.keys() & theirs.keys())}
+
+        return Quantity(of)
+
+
+def at(cell: str, measure: Measure) -> Quantity:
+    return Quantity(lambda found: found.values(cell, measure))
+
+
+def highest(*quantities: Quantity) -> Quantity:
+    def of(found: Found) -> BySeed:
+        every = [quantity.of(found) for quantity in quantities]
+        return {seed: max(values[seed] for values in every) for seed in sorted(set.intersection(*map(set, every)))}
+
+    return Quantity(of)
+
+
+@dataclass(frozen=True)
+class Check:
+    """Whether a quantity lies between two bounds; a bound itself does not count as between."""
+
+    quantity: Quantity
+    above: float = float("-inf")
+    below: float = float("inf")
+
+
+def above(a: Quantity, b: Quantity, by: float = 0.0) -> Check:
+    return Check(a - b, above=by)
+
+
+def near(a: Quantity, b: Quantity, within: float) -> Check:
+    return Check(a - b, above=-within, below=within)
+
+
+def rising(*quantities: Quantity) -> list[Check]:
+    return [above(b, a) for a, b in pairwise(quantities)]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    answer: Answer
+    evidence: str  # the quantities of its checks, as means over seeds
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement that can turn out to be wrong. `ours`: not the paper's, but one that this project made."""
+
+    text: str
+    checks: Sequence[Check]
+    ours: bool = False
+
+    def verdict(self, found: Found) -> Verdict | None:
+        """None where a cell that it speaks of has not been run."""
+        values = [check.quantity.of(found) for check in self.checks]
+        if not all(values):
+            return None
+        held = [
+            [check.above < value < check.below for value in of_check.values()]
+            for check, of_check in zip(self.checks, values, strict=True)
+        ]
+        evidence = ", ".join(f"{mean(of_check.values()):+.1f}" for of_check in values)
+        if any(not any(seeds) for seeds in held):
+            return Verdict("no", evidence)
+        return Verdict("yes" if all(map(all, held)) else "unclear", evidence)
+
+
+Cells = dict[str, Experiment]
+Printed = dict[tuple[str, str], float]  # (cell, label of a measure) -> what the paper printed
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A table or figure of the paper, at any scale."""
+
+    name: str
+    title: str
+    where: str  # in the paper
+    cells: Callable[[Scale], Cells]
+    measures: Sequence[Measure]
+    claims: Sequence[Claim]
+    printed: Printed = field(default_factory=dict)
+    seeds: int = 1  # at the scale of CIFAR-100; elsewhere one, unless more are asked for
+    scales: tuple[str, ...] = ("digits", "cifar100", "imagenet")  # where it makes sense
+    figure: str = "points"  # how it is drawn: a name in figures.py

@@ -1,0 +1,79 @@
+"""How the schedule of a scale was chosen: on validation data, with MHD at s = 100, once for all cells."""
+
+from dataclasses import dataclass
+from itertools import product
+
+from manyheads.experiment import Experiment
+from manyheads.reproduce.base import Cells, Measure, Reproduction
+from manyheads.reproduce.results import Result
+from manyheads.reproduce.scales import Scale
+
+
+@dataclass(frozen=True)
+class Candidate:
+    pool_every: int
+    ramp: tuple[float, float]  # hold, rise
+    faster: float = 1.0  # times the learning rate
+    pool_start: str = "initial"
+
+    def __str__(self) -> str:
+        parts = [
+            f"pool every {self.pool_every}",
+            f"ramp {self.ramp[0]:g}/{self.ramp[1]:g}" if any(self.ramp) else "no ramp",
+        ]
+        parts += [f"{self.faster:g} x learning rate"] if self.faster != 1.0 else []
+        return ", ".join(parts + (["empty at first"] if self.pool_start == "empty" else []))
+
+
+SHORT, USUAL, LONG, NONE = (0.05, 0.15), (0.1, 0.3), (0.2, 0.4), (0.0, 0.0)
+CANDIDATES = {
+    "digits": (
+        *(Candidate(every, ramp) for every, ramp in product((5, 10, 20), (USUAL, LONG))),
+        Candidate(10, NONE),
+        Candidate(10, NONE, pool_start="empty"),
+    ),
+    "cifar100": (
+        *(Candidate(every, ramp) for every, ramp in product((25, 50), (USUAL, LONG))),
+        Candidate(100, USUAL),
+        Candidate(100, USUAL, faster=2.0),
+        Candidate(100, SHORT),
+        Candidate(100, NONE),
+        Candidate(100, NONE, pool_start="empty"),
+    ),
+}
+
+
+def _choice(scale: Scale) -> Cells:
+    base = scale.mhd.with_values(data={"validation_fraction": 0.1})
+    return {str(candidate): _with(base, candidate) for candidate in CANDIDATES[scale.name]}
+
+
+def _with(base: Experiment, candidate: Candidate) -> Experiment:
+    hold, rise = candidate.ramp
+    knobs = {"pool_every": candidate.pool_every, "ramp": {"hold": hold, "rise": rise}}
+    start = {} if candidate.pool_start == "initial" else {"pool_start": candidate.pool_start}
+    return base.with_values(
+        algorithm=knobs | start, training={"learning_rate": candidate.faster * base.training.learning_rate}
+    )
+
+
+def _validation(label: str, task: str, head: int) -> Measure:
+    def of(result: Result) -> float | None:
+        return None if result.validation is None else 100.0 * result.validation[task][head]
+
+    return Measure(label, of)
+
+
+CHOICE = Reproduction(
+    name="choice",
+    title="The schedule, chosen on validation data",
+    where="not in the paper, which gives its settings without saying how they were found",
+    cells=_choice,
+    measures=(
+        _validation("private, validation", "private_accuracy", 0),
+        _validation("shared, main head, validation", "shared_accuracy", 0),
+        _validation("shared, last head, validation", "shared_accuracy", -1),
+    ),
+    claims=(),
+    scales=("digits", "cifar100"),
+)

@@ -1,0 +1,371 @@
+"""MHD beside others (Tables 1 and 2), on other graphs, among other models, and by what travels."""
+
+from statistics import mean, pstdev
+
+from manyheads import frontier
+from manyheads.experiment import Experiment
+from manyheads.reproduce.ablations import SKEWS, all_public
+from manyheads.reproduce.base import (
+    HEADS,
+    LAST,
+    PRIVATE,
+    SHARED,
+    BySeed,
+    Cells,
+    Check,
+    Claim,
+    Found,
+    Measure,
+    Quantity,
+    Reproduction,
+    above,
+    at,
+    near,
+)
+from manyheads.reproduce.results import Result
+from manyheads.reproduce.scales import Scale
+
+# --- baselines: Table 1
+
+
+def _averaging(experiment: Experiment, every: int) -> Experiment:
+    return experiment.with_values(algorithm={"name": "averaging", "average_every": every})
+
+
+def _alone(experiment: Experiment) -> Experiment:
+    return experiment.with_values(algorithm={"name": "separate"})
+
+
+def _baselines(scale: Scale) -> Cells:
+    cells: Cells = {}
+    for skew in SKEWS:
+        mhd = scale.mhd.with_values(data={"skew": float(skew)})
+        plus = mhd.with_values(data=all_public(scale), training=scale.longer(3))
+        cells |= {
+            f"s = {skew}, separate": _alone(mhd),
+            f"s = {skew}, MHD": mhd,
+            f"s = {skew}, MHD+": plus,
+            f"s = {skew}, FedAvg often": _averaging(mhd, scale.pool_every),
+            f"s = {skew}, FedAvg seldom": _averaging(mhd, 5 * scale.pool_every),
+        }
+    one = _alone(scale.mhd).with_values(clients=1, data={"skew": 0.0})
+    return cells | {"supervised": one, "supervised, longer": one.with_values(training=scale.longer(3))}
+
+
+def _of(skew: int, who: str, measure: Measure = LAST) -> Quantity:
+    return at(f"s = {skew}, {who}", measure)
+
+
+SUPERVISED, LONGER = at("supervised", LAST), at("supervised, longer", LAST)
+
+
+def _both(better: str, worse: str, by: float = 0.0) -> list[Check]:
+    return [above(_of(skew, better), _of(skew, worse), by) for skew in SKEWS]
+
+
+_TABLE_1 = {
+    ("s = 0, separate", "s = 100, separate"): (46.3, 25.1),
+    ("s = 0, MHD", "s = 100, MHD"): (59.9, 54.5),
+    ("s = 0, MHD+", "s = 100, MHD+"): (68.6, 63.4),
+    ("s = 0, FedAvg often", "s = 100, FedAvg often"): (70.5, 68.0),
+    ("s = 0, FedAvg seldom", "s = 100, FedAvg seldom"): (69.1, 65.7),
+    ("supervised",): (68.9,),
+}
+BASELINES = Reproduction(
+    name="baselines",
+    title="MHD beside training alone, FedAvg and one model with all data",
+    where="Table 1",
+    cells=_baselines,
+    measures=(PRIVATE, SHARED, LAST),
+    printed={
+        (cell, LAST.label): value
+        for cells, values in _TABLE_1.items()
+        for cell, value in zip(cells, values, strict=True)
+    },
+    seeds=3,
+    claims=(
+        Claim("MHD is above separate training at both skews.", _both("MHD", "separate")),
+        Claim("All data public and three times the steps (MHD+) improve MHD at both skews.", _both("MHD+", "MHD")),
+        Claim("MHD reaches more where data are alike: s = 0 above s = 100.", [above(_of(0, "MHD"), _of(100, "MHD"))]),
+        Claim(
+            "FedAvg, often or seldom, is above MHD at both skews.",
+            _both("FedAvg often", "MHD") + _both("FedAvg seldom", "MHD"),
+        ),
+        Claim("FedAvg gains from averaging more often, at both skews.", _both("FedAvg often", "FedAvg seldom")),
+        Claim(
+            "FedAvg at s = 0, averaged often, is above supervised training.",
+            [above(_of(0, "FedAvg often"), SUPERVISED)],
+        ),
+        Claim(
+            "MHD+ comes close to supervised training (of the paper's length): within 6 points at both skews.",
+            [above(_of(skew, "MHD+"), SUPERVISED, by=-6.0) for skew in SKEWS],
+        ),
+        Claim(
+            "At s = 100 MHD is at least 12 points above separate training.",
+            [above(_of(100, "MHD"), _of(100, "separate"), by=12.0)],
+            ours=True,
+        ),
+        Claim(
+            "At s = 100 MHD's main head keeps its private accuracy (within 1.5 points of separate training).",
+            [near(_of(100, "MHD", PRIVATE), _of(100, "separate", PRIVATE), within=1.5)],
+            ours=True,
+        ),
+        Claim(
+            "At s = 100 MHD+ closes two thirds of the gap from separate training to supervised training with as many "
+            "steps as each client takes.",
+            [
+                Check(
+                    (_of(100, "MHD+") - _of(100, "separate")).percent_of(LONGER - _of(100, "separate")),
+                    above=100.0 * 2 / 3,
+                )
+            ],
+            ours=True,
+        ),
+    ),
+)
+
+# --- fedmd: Table 2
+
+
+def _fedmd(scale: Scale) -> Cells:
+    given, steps = scale.fedmd, scale.mhd.training.steps
+    clients = given.get("clients", scale.mhd.clients)
+    mhd = scale.mhd.with_values(
+        clients=clients, data=given["data"], model=given["model"], algorithm={"pool_size": clients}
+    )
+    # As many private and as many public batches as MHD: a step has one of both there, one of either here.
+    fedmd = mhd.with_values(algorithm={"name": "fedmd", **given["algorithm"]}, training={"steps": 2 * steps})
+    backbones = given["model"].get("backbone")
+    pooled = _alone(mhd).with_values(clients=1, data={"partition": "skew", "skew": 0.0})
+    bases = (
+        {"all data": pooled}
+        if backbones is None
+        else {f"all data, {name}": pooled.with_values(model={"backbone": name}) for name in backbones}
+    )
+    return {"MHD": mhd, "FedMD": fedmd} | bases
+
+
+def _across(values: list[float]) -> float | None:
+    return 100.0 * pstdev(values) if values else None
+
+
+def _last_heads(result: Result) -> list[float]:
+    return [own.shared_accuracy[-1] for own in result.clients]
+
+
+MEAN = Measure("mean over clients", lambda result: 100.0 * mean(_last_heads(result)))
+DEVIATION = Measure("deviation across clients", lambda result: _across(_last_heads(result)))
+DIGEST = Measure("mean after digest", lambda result: 100.0 * mean(result.after["digest"]) if result.after else None)
+DIGEST_DEVIATION = Measure("deviation after digest", lambda result: _across(result.after.get("digest", [])))
+
+
+def _pooled(found: Found) -> BySeed:
+    """The mean over the models that were trained on all private data, for seeds that have all of them."""
+    every = [found.values(cell, MEAN) for cell in found.cells if cell.startswith("all data")]
+    return {seed: mean(values[seed] for values in every) for seed in sorted(set.intersection(*map(set, every)))}
+
+
+BASE = Quantity(_pooled)
+
+
+FEDMD = Reproduction(
+    name="fedmd",
+    title="MHD and FedMD at equal private and public samples",
+    where="Table 2",
+    cells=_fedmd,
+    measures=(MEAN, DEVIATION, DIGEST, DIGEST_DEVIATION),
+    printed={
+        ("MHD", MEAN.label): 57.0,
+        ("MHD", DEVIATION.label): 0.6,
+        ("FedMD", MEAN.label): 50.2,
+        ("FedMD", DEVIATION.label): 2.7,
+    },
+    seeds=3,
+    scales=("digits", "cifar100"),
+    claims=(
+        Claim(
+            "MHD's gap to models trained on all private data is smaller than FedMD's after its last revisit.",
+            [above(at("MHD", MEAN), at("FedMD", MEAN))],
+        ),
+        Claim(
+            "MHD's gap to models trained on all private data is smaller than FedMD's after its last digest.",
+            [above(at("MHD", MEAN), at("FedMD", DIGEST))],
+        ),
+        Claim(
+            "MHD's clients differ less from each other than FedMD's after its last revisit.",
+            [above(at("FedMD", DEVIATION), at("MHD", DEVIATION))],
+        ),
+        Claim(
+            "MHD's clients differ less from each other than FedMD's after its last digest.",
+            [above(at("FedMD", DIGEST_DEVIATION), at("MHD", DEVIATION))],
+        ),
+        Claim(
+            "MHD is within 4 points of models trained on all private data.", [Check(BASE - at("MHD", MEAN), below=4.0)]
+        ),
+    ),
+)
+
+# --- topologies: Figures 5 and 6
+
+
+def _topologies(scale: Scale) -> Cells:
+    four = scale.mhd.with_values(
+        clients=4,
+        model={"auxiliary_heads": 3},
+        algorithm={"pool_size": 4},
+        training=scale.longer(2),
+        evaluate={"probe": True},
+    )
+    graphs = {"islands": {"name": "islands", "size": 2}, "cycle": {"name": "cycle"}, "complete": {"name": "complete"}}
+    return {name: four.with_values(graph=graph) for name, graph in graphs.items()}
+
+
+def _hop(hop: str, head: int, label: str) -> Measure:
+    return Measure(label, lambda result: 100.0 * result.by_hop[hop][head] if hop in result.by_hop else None)
+
+
+def _on(hop: str, head: int) -> Measure:
+    return _hop(hop, head, f"hop {hop}, head {head}")
+
+
+PROBE = Measure("probe", lambda result: 100.0 * mean(result.probe) if result.probe else None)
+TOPOLOGIES = Reproduction(
+    name="topologies",
+    title="Learning from those one never meets",
+    where="Figures 5 and 6",
+    cells=_topologies,
+    measures=(
+        PRIVATE,
+        SHARED,
+        *HEADS[:3],
+        PROBE,
+        *(_hop(hop, 3, f"hop {hop}, head 3") for hop in ("1", "2", "3", "none")),
+    ),
+    seeds=3,
+    figure="topologies",
+    claims=(
+        Claim(
+            "Heads 2 and 3 know more in a cycle than on islands (shared accuracy).",
+            [above(at("cycle", head), at("islands", head)) for head in HEADS[1:3]],
+        ),
+        Claim(
+            "The cycle's last head is close to the complete graph's (within 2 points).",
+            [near(at("cycle", LAST), at("complete", LAST), within=2.0)],
+        ),
+        Claim(
+            "The later the head, the more the cycle gains over islands.",
+            [
+                above(at("cycle", b) - at("islands", b), at("cycle", a) - at("islands", a))
+                for a, b in ((HEADS[0], HEADS[1]), (HEADS[1], HEADS[2]))
+            ],
+        ),
+        Claim(
+            "The main head gains nothing from it (within 1.5 points).",
+            [near(at("cycle", SHARED), at("islands", SHARED), within=1.5)],
+        ),
+        Claim(
+            "On an island, clients of the other island stay strangers: head 3 is at least 5 points worse on them.",
+            [above(at("islands", _on("1", 3)), at("islands", _on("none", 3)), by=5.0)],
+        ),
+        Claim(
+            "In a cycle, head 2 is better than head 1 on data of clients two hops away, and head 3 better than head 2 "
+            "three hops away.",
+            [
+                above(at("cycle", _on("2", 2)), at("cycle", _on("2", 1))),
+                above(at("cycle", _on("3", 3)), at("cycle", _on("3", 2))),
+            ],
+        ),
+        Claim(
+            "In a cycle every head knows its direct teacher's data best.",
+            [above(at("cycle", _on("1", head)), at("cycle", _on("3", head))) for head in (1, 2, 3)],
+        ),
+        Claim(
+            "Embeddings on islands allow less than in a cycle (probe).",
+            [above(at("cycle", PROBE), at("islands", PROBE))],
+        ),
+    ),
+)
+
+# --- heterogeneous: Section 4.5
+
+
+def _heterogeneous(scale: Scale) -> Cells:
+    four = scale.mhd.with_values(
+        clients=4,
+        data={"primary_labels": {"per_client": scale.half_of_the_labels}},
+        algorithm={"pool_size": 4},
+        training=scale.longer(4),
+    )
+    keys = scale.small.keys()
+    mixed = {key: [scale.large[key], *[scale.small[key]] * 3] for key in keys}
+    small, one_large = four.with_values(model=scale.small), four.with_values(model=mixed)
+    return {
+        "all small": small,
+        "one large": one_large,
+        "each alone": _alone(one_large),
+        "FedAvg of small": _averaging(small, scale.pool_every),
+    }
+
+
+SMALL = Measure("shared, clients 1 to 3", lambda result: 100.0 * mean(_last_heads(result)[1:]))
+LARGE = Measure("shared, client 0", lambda result: 100.0 * _last_heads(result)[0])
+HETEROGENEOUS = Reproduction(
+    name="heterogeneous",
+    title="One large model among small ones",
+    where="Section 4.5",
+    cells=_heterogeneous,
+    measures=(PRIVATE, SMALL, LARGE),
+    printed={
+        ("all small", SMALL.label): 66.2,
+        ("one large", SMALL.label): 66.7,
+        ("one large", LARGE.label): 68.6,
+        ("all small", LARGE.label): 66.0,
+        ("FedAvg of small", LARGE.label): 67.7,
+        ("each alone", LARGE.label): 39.4,
+    },
+    claims=(
+        Claim(
+            "Small clients gain from a large one among them.", [above(at("one large", SMALL), at("all small", SMALL))]
+        ),
+        Claim(
+            "The large client knows more than a small one in its place.",
+            [above(at("one large", LARGE), at("all small", LARGE))],
+        ),
+        Claim(
+            "The large client, taught by small ones, is above FedAvg of small ones.",
+            [above(at("one large", LARGE), at("FedAvg of small", LARGE))],
+        ),
+        Claim(
+            "Alone, the large client is far behind (10 points).",
+            [above(at("one large", LARGE), at("each alone", LARGE), by=10.0)],
+        ),
+    ),
+)
+
+# --- communication: Section 3.2, "Communication efficiency"
+
+
+def _communication(scale: Scale) -> Cells:
+    classes = {"digits": 10, "cifar100": 100, "imagenet": 1000}[scale.name]
+    return {name: cell.experiment for name, cell in frontier.cells(scale.mhd, classes).items()}
+
+
+MEGABYTES = Measure("MB received per client", lambda result: mean(result.bytes_received) / 1e6)
+COMMUNICATION = Reproduction(
+    name="communication",
+    title="What accuracy costs in bytes",
+    where="Section 3.2",
+    cells=_communication,
+    measures=(MEGABYTES, PRIVATE, SHARED, LAST),
+    figure="frontier",
+    claims=(
+        Claim(
+            "The three largest probabilities teach as well as whole checkpoints (last head within 2 points).",
+            [near(at("top 3, float16", LAST), at("weights", LAST), within=2.0)],
+        ),
+        Claim(
+            "They cost fewer bytes than checkpoints.",
+            [above(at("weights", MEGABYTES), at("top 3, float16", MEGABYTES))],
+        ),
+    ),
+)

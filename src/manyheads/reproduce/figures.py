@@ -1,0 +1,195 @@
+"""The paper's figures from stored results, in its form; what it gives as a table becomes points beside its own."""
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import mean, stdev
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from manyheads.report.plots import frontier_figure
+from manyheads.reproduce.ablations import NU_AUX, NU_EMB, SKEWS, grid_cell, heads_cell
+from manyheads.reproduce.base import HEADS, LAST, PRIVATE, PRIVATE_HEADS, SHARED, Found, Measure, Reproduction
+from manyheads.reproduce.comparisons import MEGABYTES, PROBE
+
+KINDS = {"weights": "weights", "FedAvg": "averaging", "gossip": "averaging", "separate": "alone"}
+
+
+def points_figure(reproduction: Reproduction, found: Found) -> Figure:
+    """Every measure of every cell: ours filled, with the spread over seeds; what the paper printed is hollow."""
+    cells = [cell for cell, by_seed in found.cells.items() if by_seed]
+    measures = [m for m in reproduction.measures if any(found.values(cell, m) for cell in cells)]
+    figure = Figure(figsize=(max(5.0, 1.5 + 0.75 * len(cells)), 4.0), layout="constrained")
+    axes = figure.add_subplot()
+    for number, measure in enumerate(measures):
+        shift = 0.5 * (number / max(1, len(measures) - 1) - 0.5) if len(measures) > 1 else 0.0
+        colour = f"C{number % 10}"
+        for x, cell in enumerate(cells):
+            _point(axes, x + shift, list(found.values(cell, measure).values()), colour)
+            printed = reproduction.printed.get((cell, measure.label))
+            if printed is not None:
+                axes.plot(x + shift, printed, marker="o", fillstyle="none", color=colour, markersize=6, linestyle="")
+    axes.set_xticks(range(len(cells)), cells, rotation=35, ha="right", fontsize=8)
+    axes.set_ylabel("%")
+    _legend(axes, {measure.label: f"C{number % 10}" for number, measure in enumerate(measures)}, reproduction)
+    return figure
+
+
+def _point(axes: Axes, x: float, values: Sequence[float], colour: str) -> None:
+    if values:
+        error = stdev(values) if len(values) > 1 else 0.0
+        axes.errorbar(x, mean(values), yerr=error, marker="o", color=colour, capsize=2, markersize=5)
+
+
+def _legend(axes: Axes, colours: Mapping[str, str], reproduction: Reproduction) -> None:
+    lines = [Line2D([], [], marker="o", linestyle="", color=colour, label=label) for label, colour in colours.items()]
+    if reproduction.printed:
+        lines.append(Line2D([], [], marker="o", fillstyle="none", linestyle="", color="black", label="the paper"))
+    axes.legend(handles=lines, fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+
+
+def regularization_figure(reproduction: Reproduction, found: Found) -> Figure:
+    """Figure 3: accuracy over nu_emb at both skews; a colour for each nu_aux, auxiliary heads dashed."""
+    figure = Figure(figsize=(9.0, 6.5), layout="constrained")
+    panels = figure.subplots(2, 2)
+    tasks = (("private", PRIVATE, PRIVATE_HEADS[0]), ("shared", SHARED, HEADS[0]))
+    for row, skew in enumerate(SKEWS):
+        for column, (task, main, auxiliary) in enumerate(tasks):
+            axes = panels[row][column]
+            for number, nu_aux in enumerate(NU_AUX):
+                cells = [grid_cell(skew, nu_emb, nu_aux) for nu_emb in NU_EMB]
+                label = f"$\\nu_{{aux}}$ = {nu_aux}"
+                _line(axes, found, cells, main, f"C{number}", "-", label, NU_EMB)
+                if nu_aux:  # without its loss an auxiliary head says nothing
+                    _line(axes, found, cells, auxiliary, f"C{number}", "--", None, NU_EMB)
+            axes.set_title(f"s = {skew}, {task} accuracy", fontsize=10)
+            axes.set_xlabel("$\\nu_{emb}$")
+            axes.set_ylabel("%")
+    panels[0][0].legend(fontsize=8, title="main solid, auxiliary dashed", title_fontsize=8)
+    return figure
+
+
+def heads_figure(reproduction: Reproduction, found: Found) -> Figure:
+    """Figure 4: accuracy of each head, a colour for each number of heads; shared solid, private dot-dashed."""
+    figure = Figure(figsize=(9.0, 3.8), layout="constrained")
+    panels = figure.subplots(1, 2)
+    for axes, skew in zip(panels, SKEWS, strict=True):
+        for heads in range(1, 5):
+            cell, colour = heads_cell(skew, heads), f"C{heads - 1}"
+            for measures, style in (((SHARED, *HEADS), "-"), ((PRIVATE, *PRIVATE_HEADS), "-.")):
+                shown = [(x, list(found.values(cell, m).values())) for x, m in enumerate(measures)]
+                known = [(x, values) for x, values in shown if values]
+                label = f"{heads} head{'s' if heads > 1 else ''}" if style == "-" else None
+                _draw(axes, known, colour, style, label)
+        axes.set_xticks(range(5), ["main", "1", "2", "3", "4"])
+        axes.set_xlabel("head")
+        axes.set_ylabel("%")
+        axes.set_title(f"s = {skew}", fontsize=10)
+    panels[1].legend(fontsize=8, title="shared solid, private dot-dashed", title_fontsize=8)
+    return figure
+
+
+def _line(
+    axes: Axes,
+    found: Found,
+    cells: Sequence[str],
+    measure: Measure,
+    colour: str,
+    style: str,
+    label: str | None,
+    at: Sequence[float],
+) -> None:
+    _draw(
+        axes,
+        [(x, v) for x, c in zip(at, cells, strict=True) if (v := list(found.values(c, measure).values()))],
+        colour,
+        style,
+        label,
+    )
+
+
+def _draw(
+    axes: Axes, points: Sequence[tuple[float, Sequence[float]]], colour: str, style: str, label: str | None
+) -> None:
+    if points:
+        errors = [stdev(values) if len(values) > 1 else 0.0 for _, values in points]
+        axes.errorbar(
+            [x for x, _ in points],
+            [mean(values) for _, values in points],
+            yerr=errors,
+            color=colour,
+            linestyle=style,
+            marker="o",
+            markersize=4,
+            capsize=2,
+            label=label,
+        )
+
+
+def topologies_figure(reproduction: Reproduction, found: Found) -> Figure:
+    """Figure 6: accuracy of each head by topology, on shared data with the probe as a line, and by distance."""
+    figure = Figure(figsize=(10.0, 3.8), layout="constrained")
+    on_shared, by_hop = figure.subplots(1, 2, width_ratios=[1.0, 2.0])
+    cells = [cell for cell, by_seed in found.cells.items() if by_seed]
+    for x, cell in enumerate(cells):
+        for head, measure in enumerate((SHARED, *HEADS[:3])):
+            _bar(on_shared, x, head, list(found.values(cell, measure).values()))
+        allowed = list(found.values(cell, PROBE).values())
+        if allowed:
+            on_shared.hlines(mean(allowed), x - 0.4, x + 0.4, color="C0", linewidth=2)
+    on_shared.set_xticks(range(len(cells)), cells)
+    on_shared.set_title("shared data; blue lines: what the embedding allows", fontsize=9)
+    places = [(cell, hop) for cell in cells for hop in ("0", "1", "2", "3", "none") if _has(found, cell, hop)]
+    for x, (cell, hop) in enumerate(places):
+        for head in range(4):
+            values = [100.0 * r.by_hop[hop][head] for r in found.cells[cell].values() if hop in r.by_hop]
+            _bar(by_hop, x, head, values)
+    names = {"0": "own", "none": "unreachable"}
+    by_hop.set_xticks(
+        range(len(places)),
+        [f"{cell}\n{names.get(hop, f'hop {hop}')}" for cell, hop in places],
+        fontsize=8,
+    )
+    by_hop.set_title("on the data of clients by distance", fontsize=9)
+    for axes in (on_shared, by_hop):
+        axes.set_ylabel("%")
+    handles = [
+        Line2D([], [], marker="s", linestyle="", color=_grey(head), label=("main", "1", "2", "3")[head])
+        for head in range(4)
+    ]
+    by_hop.legend(handles=handles, fontsize=8, title="head", ncols=4)
+    return figure
+
+
+def _has(found: Found, cell: str, hop: str) -> bool:
+    return any(hop in result.by_hop for result in found.cells[cell].values())
+
+
+def _bar(axes: Axes, x: int, head: int, values: Sequence[float]) -> None:
+    if values:
+        error = stdev(values) if len(values) > 1 else 0.0
+        axes.bar(x + 0.2 * (head - 1.5), mean(values), 0.18, yerr=error, color=_grey(head), capsize=1.5)
+
+
+def _grey(head: int) -> str:
+    return ("0.75", "C2", "C1", "C3")[head]
+
+
+def bytes_figure(reproduction: Reproduction, found: Found) -> Figure:
+    """Bytes that a client receives against the shared accuracy of its last head."""
+    points = []
+    for cell, by_seed in found.cells.items():
+        received, accuracy = (list(found.values(cell, m).values()) for m in (MEGABYTES, LAST))
+        if by_seed:
+            kind = next((kind for start, kind in KINDS.items() if cell.startswith(start)), "predictions")
+            points.append((cell, kind, 1e6 * mean(received), [value / 100.0 for value in accuracy]))
+    return frontier_figure(points)
+
+
+FIGURES: dict[str, Callable[[Reproduction, Found], Figure]] = {
+    "points": points_figure,
+    "regularization": regularization_figure,
+    "heads": heads_figure,
+    "topologies": topologies_figure,
+    "frontier": bytes_figure,
+}

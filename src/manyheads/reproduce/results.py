@@ -1,0 +1,177 @@
+"""What is kept of a cell when its run has ended: one small JSON file, found again by the hash of what made it.
+
+A result belongs to a configuration (where the data lie, how often to save and to look are not part of it) and to the
+code that decides numbers. Which engine ran is recorded, but is not part of the hash: engines give the same numbers up
+to rounding.
+"""
+
+import hashlib
+import io
+import json
+import re
+import tokenize
+from ast import ClassDef, Constant, Expr, FunctionDef, Module, parse, walk
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from manyheads.errors import RunError
+from manyheads.experiment import Experiment
+from manyheads.files import write_whole
+from manyheads.runs import Event
+
+# Everything between a configuration and an accuracy, but for the engines.
+DECIDES_NUMBERS = (
+    "seeds.py", "graph.py", "data", "models", "confidence.py", "density.py", "distillation.py", "snapshot.py",
+    "predictions.py", "pool.py", "client.py", "algorithms", "evaluate.py", "checks.py", "ensemble.py",
+)  # fmt: skip
+
+
+class OfClient(BaseModel):
+    """One client's accuracies, by head."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    backbone: str
+    width: int | None
+    private_accuracy: list[float]
+    shared_accuracy: list[float]
+
+
+class Result(BaseModel):
+    """A cell for one seed. Accuracies are fractions by head, means over clients unless they stand under `clients`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    cell: str  # as the reproduction called it that ran it first
+    scale: str
+    seed: int
+    key: str  # of its configuration
+    code: str  # of the code that decides numbers
+    experiment: dict[str, Any]
+    version: str
+    torch: str
+    hardware: str
+    engine: str
+    precision: str
+    seconds: float
+    private_accuracy: list[float]
+    shared_accuracy: list[float]
+    validation: dict[str, list[float]] | None
+    by_hop: dict[str, list[float]]
+    after: dict[str, list[float]]  # state of the algorithm -> shared accuracy of the main head of each client
+    probe: list[float] | None
+    bytes_received: list[int]
+    collapsed: list[list[int]]
+    clients: list[OfClient]
+
+
+Stored = dict[tuple[str, int], Result]  # by key and seed
+
+
+def result_of(
+    experiment: Experiment, summary: Mapping[str, Any], events: Iterable[Event], *, cell: str, scale: str, hardware: str
+) -> Result:
+    """What is kept of a finished run."""
+    judged = {event["after"]: event for event in events if event.get("after") and event["part"] == "test"}
+    return Result(
+        cell=cell,
+        scale=scale,
+        seed=experiment.seed,
+        key=key_of(experiment),
+        code=code_of_numbers(),
+        experiment=_without_places(experiment),
+        hardware=hardware,
+        after={after: [by_head[0] for by_head in event["shared_accuracy"]] for after, event in judged.items()},
+        clients=[OfClient(**{name: own[name] for name in OfClient.model_fields}) for own in summary["clients"]],
+        **{name: summary[name] for name in _AS_IN_SUMMARY},
+    )
+
+
+_AS_IN_SUMMARY = (
+    "version", "torch", "engine", "precision", "seconds", "private_accuracy", "shared_accuracy", "validation", "by_hop",
+    "probe", "bytes_received", "collapsed",
+)  # fmt: skip
+
+
+def key_of(experiment: Experiment) -> str:
+    """A hash of all that a configuration says about numbers, but for the seed."""
+    values = {name: value for name, value in _without_places(experiment).items() if name != "seed"}
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _without_places(experiment: Experiment) -> dict[str, Any]:
+    """The configuration without what is not about numbers: paths, and how often something is written down."""
+    values = experiment.model_dump(exclude_none=True)
+    values["data"].pop("path", None)
+    if isinstance(values["data"].get("public"), dict):
+        values["data"]["public"].pop("path", None)
+    for name in ("save_seconds", "log_every"):
+        del values["training"][name]
+    del values["evaluate"]["every"]
+    return values
+
+
+@cache
+def code_of_numbers() -> str:
+    """A hash of the code that decides numbers; comments, docstrings and empty lines are not part of it."""
+    package = files("manyheads")
+    found = hashlib.sha256()
+    for name in DECIDES_NUMBERS:
+        for path, text in sorted(_sources(package.joinpath(name), name)):
+            found.update(f"{path}\n{bare(text)}".encode())
+    return found.hexdigest()[:16]
+
+
+def _sources(place: Traversable, path: str) -> Iterable[tuple[str, str]]:
+    if place.is_file():
+        yield path, place.read_text(encoding="utf-8")
+        return
+    for inside in place.iterdir():
+        if inside.is_dir() or inside.name.endswith(".py"):
+            yield from _sources(inside, f"{path}/{inside.name}")
+
+
+def bare(source: str) -> str:
+    """Source code without comments, docstrings and empty lines; the same under every version of Python."""
+    lines = source.splitlines()
+    for node in walk(parse(source)):
+        first = node.body[0] if isinstance(node, Module | ClassDef | FunctionDef) and node.body else None
+        if isinstance(first, Expr) and isinstance(first.value, Constant) and isinstance(first.value.value, str):
+            assert first.end_lineno is not None
+            lines[first.lineno - 1 : first.end_lineno] = [""] * (first.end_lineno - first.lineno + 1)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        row, column = token.start
+        if token.type == tokenize.COMMENT and lines[row - 1]:
+            lines[row - 1] = lines[row - 1][:column]
+    return "\n".join(line.rstrip() for line in lines if line.strip())
+
+
+def read_results(folder: Path, scale: str) -> Stored:
+    """All that is stored for a scale."""
+    found: Stored = {}
+    for path in sorted((folder / scale).glob("*.json")):
+        try:
+            result = Result.model_validate_json(path.read_bytes())
+        except ValidationError as error:
+            raise RunError(
+                f"{path}: not the result of a cell ({error.errors()[0]['msg']}); remove it to run the cell again"
+            ) from None
+        found[result.key, result.seed] = result
+    return found
+
+
+def write_result(folder: Path, result: Result) -> Path:
+    """Under a name that a person can find; it replaces what earlier code made of the same cell."""
+    path = folder / result.scale / f"{slug(result.cell)}-seed-{result.seed}-{result.key[:6]}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rounded = json.loads(result.model_dump_json(), parse_float=lambda text: round(float(text), 5))
+    write_whole(path, (json.dumps(rounded, indent=1) + "\n").encode())
+    return path
+
+
+def slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

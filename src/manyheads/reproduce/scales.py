@@ -1,0 +1,138 @@
+"""The three sizes at which the paper is reproduced: digits (seconds), CIFAR-100 (minutes on a GPU), ImageNet (its own).
+
+A scale is MHD at s = 100 with four auxiliary heads on a complete graph, from which every cell is made, and the few
+numbers that cannot follow from it.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from manyheads.experiment import Experiment
+
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Scale:
+    name: str
+    about: str
+    mhd: Experiment
+    grid: Values  # `[model]` of a grid of many cells
+    small: Values  # `[model]` of the small and of the large clients among which models differ
+    large: Values
+    half_of_the_labels: int
+    files: tuple[str, ...] = ()  # what --data has to hold; none: --data is itself what is read
+    fedmd: Values = field(default_factory=dict)  # what the comparison with FedMD reads and trains
+
+    @property
+    def pool_every(self) -> int:
+        return int(self.mhd.algorithm.options()["pool_every"])
+
+    def longer(self, times: int) -> Values:
+        return {"steps": times * self.mhd.training.steps}
+
+    def at(self, experiment: Experiment, data: Path | None) -> Experiment:
+        """An experiment that reads its data from where they are here."""
+        if experiment.data.path is None:
+            return experiment
+        data = data or Path()
+        public = experiment.data.public
+        values: Values = {"path": str(data / experiment.data.path if self.files else data)}
+        if not isinstance(public, str | None):
+            values["public"] = public.model_copy(update={"path": str(data / str(public.path))}).model_dump()
+        return experiment.with_values(data=values)
+
+
+DIGITS = Scale(
+    name="digits",
+    about="8 x 8 digits of scikit-learn, 8 clients with 3 random labels each, 30 % public, three convolutions of width "
+    "16, 600 steps",
+    mhd=Experiment(
+        clients=8,
+        data={
+            "source": "digits",
+            "public_fraction": 0.3,
+            "validation_fraction": 0.1,
+            "primary_labels": {"per_client": 3},
+            "augment": "none",
+        },
+        model={"backbone": "cnn", "width": 16, "auxiliary_heads": 4},
+        algorithm={"name": "mhd", "pool_size": 8, "pool_every": 10, "ramp": {"hold": 0.1, "rise": 0.3}},
+        training={
+            "steps": 600,
+            "batch_size": 32,
+            "public_batch_size": 32,
+            "learning_rate": 0.03,
+            "warmup_steps": 30,
+        },
+        evaluate={"every": 1_000_000},
+    ),
+    grid={},
+    small={"backbone": "cnn", "width": 8},
+    large={"backbone": "cnn", "width": 32},
+    half_of_the_labels=5,
+    fedmd={
+        "model": {},
+        "data": {},
+        "algorithm": {"first_private_steps": 60, "digest_steps": 10, "revisit_steps": 9},
+    },
+)
+CIFAR100 = Scale(
+    name="cifar100",
+    about="CIFAR-100 (AVIF q92), 8 clients with 25 random labels each, 10 % public, ResNet-18 of width 32, 4,000 steps",
+    mhd=Experiment(
+        clients=8,
+        data={"source": "npz", "path": "cifar100.npz", "primary_labels": {"per_client": 25}},
+        model={"backbone": "resnet18", "width": 32},
+        algorithm={"name": "mhd", "pool_size": 8, "pool_every": 25, "ramp": {"hold": 0.2, "rise": 0.4}},
+        training={"steps": 4_000, "learning_rate": 0.05, "warmup_steps": 200},
+        evaluate={"every": 1_000_000},
+    ),
+    grid={"backbone": "resnet8", "width": 16},
+    small={"backbone": "resnet18", "width": 32},
+    large={"backbone": "resnet34", "width": 32},
+    half_of_the_labels=50,
+    files=("cifar100.npz", "cifar10.npz"),
+    fedmd={
+        "clients": 10,
+        "data": {
+            "label": "coarse",
+            "fine_label": "y",
+            "partition": "fine",
+            "public": {"source": "npz", "path": "cifar10.npz"},
+        },
+        "model": {"backbone": [f"fedmd{number}" for number in range(10)], "auxiliary_heads": 3},
+        "algorithm": {"first_private_steps": 400, "digest_steps": 100, "revisit_steps": 90},
+    },
+)
+IMAGENET = Scale(
+    name="imagenet",
+    about="packed ImageNet, 8 clients with 250 random labels each, 10 % public, ResNet-34, 60,000 steps of 512 + 512: "
+    "the paper's own settings",
+    mhd=Experiment(
+        clients=8,
+        data={
+            "source": "packed",
+            "path": "imagenet",
+            "public": "fraction",
+            "primary_labels": {"per_client": 250},
+            "augment": "resized-crop-flip",
+        },
+        model={"backbone": "resnet34", "stem": "large"},
+        algorithm={"name": "mhd", "pool_size": 8, "pool_every": 200, "ramp": {"hold": 0.0, "rise": 0.0}},
+        training={
+            "steps": 60_000,
+            "batch_size": 512,
+            "public_batch_size": 512,
+            "learning_rate": 0.1,
+            "warmup_steps": 0,
+        },
+        evaluate={"every": 5_000},
+    ),
+    grid={},
+    small={"backbone": "resnet18"},
+    large={"backbone": "resnet34"},
+    half_of_the_labels=500,
+)
+SCALES = {scale.name: scale for scale in (DIGITS, CIFAR100, IMAGENET)}

@@ -1,0 +1,28 @@
+"""Results that were never run."""
+
+from collections.abc import Mapping, Sequence
+
+from manyheads.reproduce.base import Found
+from manyheads.reproduce.results import OfClient, Result
+
+
+def a_result(shared: float, seed: int = 0, heads: int = 1, **values: object) -> Result:
+    """Two clients; the last head has this shared accuracy, each one before a point less."""
+    by_head = [shared - 0.01 * (heads - 1 - head) for head in range(heads)]
+    private = [0.9] * heads
+    client = OfClient(backbone="cnn", width=16, private_accuracy=private, shared_accuracy=by_head)
+    given: dict[str, object] = {
+        "cell": "heads s = 100", "scale": "digits", "seed": seed, "key": "0", "code": "0", "experiment": {},
+        "version": "0", "torch": "0", "hardware": "a laptop", "engine": "plain", "precision": "float32",
+        "seconds": 60.0, "private_accuracy": private, "shared_accuracy": by_head, "validation": None,
+        "by_hop": {"0": by_head, "1": by_head}, "after": {}, "probe": None, "bytes_received": [1_000_000, 3_000_000],
+        "collapsed": [], "clients": [client, client],
+    }  # fmt: skip
+    return Result.model_validate(given | values)
+
+
+def found_with(cells: Mapping[str, Sequence[float]], heads: int = 1) -> Found:
+    """Shared accuracies of the last head, by cell and seed."""
+    return Found(
+        {cell: {seed: a_result(value, seed, heads) for seed, value in enumerate(by)} for cell, by in cells.items()}
+    )

@@ -1,0 +1,74 @@
+"""A claim is judged by what was stored, seed by seed."""
+
+import pytest
+
+from manyheads.reproduce.base import (
+    LAST,
+    PRIVATE,
+    SHARED,
+    Check,
+    Claim,
+    Found,
+    above,
+    at,
+    highest,
+    near,
+    rising,
+)
+from tests.reproduce import found_with
+
+
+def verdict(claim: Claim, found: Found) -> str | None:
+    judged = claim.verdict(found)
+    return None if judged is None else judged.answer
+
+
+def test_it_holds_where_every_seed_says_so_and_not_where_none_does() -> None:
+    found = found_with({"a": [0.5, 0.6], "b": [0.4, 0.5], "c": [0.55, 0.55]})
+    a, b, c = (at(cell, LAST) for cell in "abc")
+    assert verdict(Claim("", [above(a, b)]), found) == "yes"
+    assert verdict(Claim("", [above(b, a)]), found) == "no"
+    assert verdict(Claim("", [above(a, c)]), found) == "unclear"
+    assert verdict(Claim("", [above(a, b, by=9.9)]), found) == "yes"
+    assert verdict(Claim("", [above(a, b, by=10.1)]), found) == "no"
+
+
+def test_one_check_that_fails_is_enough() -> None:
+    found = found_with({"a": [0.5], "b": [0.4], "c": [0.6]})
+    assert verdict(Claim("", rising(at("b", LAST), at("a", LAST), at("c", LAST))), found) == "yes"
+    assert verdict(Claim("", rising(at("a", LAST), at("b", LAST), at("c", LAST))), found) == "no"
+    assert verdict(Claim("", [near(at("a", LAST), at("b", LAST), within=10.1)]), found) == "yes"
+    assert verdict(Claim("", [near(at("b", LAST), at("c", LAST), within=10.1)]), found) == "no"
+
+
+def test_a_cell_that_was_not_run_leaves_it_open() -> None:
+    assert verdict(Claim("", [above(at("a", LAST), at("missing", LAST))]), found_with({"a": [0.5]})) is None
+
+
+def test_only_seeds_that_both_have_are_compared() -> None:
+    found = found_with({"a": [0.5, 0.1], "b": [0.4]})
+    assert (at("a", LAST) - at("b", LAST)).of(found) == pytest.approx({0: 10.0})
+
+
+def test_ratios_and_the_highest_of_several() -> None:
+    found = found_with({"low": [0.2], "mid": [0.5], "high": [0.6]})
+    low, mid, high = (at(cell, LAST) for cell in ("low", "mid", "high"))
+    share = (mid - low).percent_of(high - low)
+    assert share.of(found) == pytest.approx({0: 75.0})
+    assert verdict(Claim("", [Check(share, above=70.0, below=80.0)]), found) == "yes"
+    assert verdict(Claim("", [Check((mid - low).percent_of(low - low), above=0.0)]), found) == "no"
+    assert highest(low, high, mid).of(found) == pytest.approx({0: 60.0})
+
+
+def test_evidence_is_the_mean_difference() -> None:
+    judged = Claim("", [above(at("a", LAST), at("b", LAST))]).verdict(found_with({"a": [0.5, 0.7], "b": [0.4, 0.4]}))
+    assert judged is not None
+    assert judged.evidence == "+20.0"
+
+
+def test_measures_are_percent_of_the_head_they_name() -> None:
+    found = found_with({"a": [0.5]}, heads=3)
+    result = found.cells["a"][0]
+    assert LAST.of(result) == pytest.approx(50.0)
+    assert SHARED.of(result) == pytest.approx(48.0)  # each head of these is a point above the one before
+    assert PRIVATE.of(result) == pytest.approx(90.0)

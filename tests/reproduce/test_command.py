@@ -1,0 +1,136 @@
+"""`manyheads reproduce` as a person meets it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from manyheads import Experiment
+from manyheads.checks import check
+from manyheads.cli import app
+from manyheads.console import Screen
+from manyheads.data.pack import pack
+from manyheads.experiment import DataConfig
+from manyheads.reproduce import NAMES, command
+from manyheads.reproduce.base import LAST, SHARED, Claim, Reproduction, above, at
+from manyheads.reproduce.runner import Job
+from manyheads.reproduce.scales import SCALES
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+
+@pytest.fixture
+def quick(tiny: Experiment, monkeypatch: pytest.MonkeyPatch) -> Reproduction:
+    cells = {"together": tiny, "alone": tiny.with_values(algorithm={"name": "separate"})}
+    one = Reproduction(
+        name="quick",
+        title="A quick one",
+        where="Table 0",
+        cells=lambda scale: cells,
+        measures=(SHARED, LAST),
+        printed={("together", LAST.label): 54.5},
+        claims=(Claim("Together is better.", [above(at("together", LAST), at("alone", LAST))]),),
+    )
+    monkeypatch.setitem(NAMES, "quick", one)
+    return one
+
+
+@pytest.fixture(scope="module")
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A packed folder with ImageNet's classes, and noise for images."""
+    folder, rng = tmp_path_factory.mktemp("imagenet"), np.random.default_rng(0)
+    labels = np.arange(10_000) % 1000
+    images = rng.integers(0, 256, size=(len(labels), 16, 16, 3), dtype=np.uint8)
+    np.savez(folder / "noise.npz", x_train=images, y_train=labels, x_test=images[:1000], y_test=labels[:1000])
+    pack(DataConfig(source="npz", path=str(folder / "noise.npz")), folder / "packed", workers=1)
+    return folder / "packed"
+
+
+def call(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
+
+
+def refused(*arguments: str | Path) -> str:
+    result = call(*arguments)
+    assert result.exit_code == 2, result.output
+    assert not list(Path().iterdir())
+    return result.stderr.strip()
+
+
+def test_it_runs_what_is_missing_judges_and_draws(quick: Reproduction) -> None:
+    first = call("quick", "--only", "alone")
+    assert first.exit_code == 0, first.output
+    assert "1 runs to do, 0 stored" in first.output
+    assert "not run" in first.output
+    second = call("quick")
+    assert "1 runs to do, 1 stored" in second.output
+    assert "(54.5)" in second.output
+    assert "Together is better." in second.output
+    assert Path("runs/reproduce/reproduce-quick-digits.png").exists()
+    third = call("quick", "--page", "results.md")
+    assert "0 runs to do, 2 stored" in third.output
+    assert "## quick" in Path("results.md").read_text()
+    assert Path("images/reproduce-quick-digits.png").exists()
+    listed = call("quick", "--list").output
+    assert "together | 0" in " ".join(listed.split())
+
+
+def test_everything_is_listed() -> None:
+    output = call("--list", "--scale", "cifar100").output
+    assert all(name in output for name in NAMES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "NAME: missing; manyheads reproduce --list shows what there is"),
+        (["hedas"], 'hedas: not a table or figure of the paper; did you mean "heads"?'),
+        (["heads", "--scale", "cifar"], '--scale cifar: unknown scale; did you mean "cifar100"?'),
+        (["heads", "--only", "s = 100, 5 heads"], '--only "s = 100, 5 heads": there is no such cell'),
+        (
+            ["fedmd", "--scale", "imagenet"],
+            "fedmd: makes no sense at the scale imagenet; take --scale digits or cifar100",
+        ),
+        (["heads", "--scale", "cifar100"], "cifar100.npz: not there; give its folder with --data"),
+        (["heads", "--scale", "imagenet"], "--data: missing; give the folder that `manyheads pack` made"),
+        (["heads", "--scale", "imagenet", "--data", "nowhere"], "nowhere"),
+        (["heads", "--engine", "cdua"], 'unknown engine; did you mean "cuda"?'),
+    ],
+)
+def test_mistakes_end_in_one_line(arguments: list[str], says: str) -> None:
+    line = refused(*arguments)
+    assert says in line
+    assert line.startswith("error: ")
+    assert len(line.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", [name for name, one in NAMES.items() if "imagenet" in one.scales])
+def test_the_papers_settings_load_and_check_on_a_packed_folder(name: str, stand_in: Path) -> None:
+    scale = SCALES["imagenet"]
+    command.check_data(scale, stand_in)
+    first, *_ = cells = list(NAMES[name].cells(scale).values())
+    loaded = check(scale.at(first, stand_in))
+    assert loaded.dataset.classes == 1000
+    check(scale.at(cells[-1], stand_in), loaded=loaded)
+
+
+def test_they_start_and_say_how_long_they_take(
+    stand_in: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two steps with two small clients: eight ResNet-34 with batches of 512 are not for a test on a CPU."""
+    scale = SCALES["imagenet"]
+    less = {
+        "clients": 2,
+        "training": {"batch_size": 8, "public_batch_size": 8},
+        "model": {"backbone": "resnet8", "width": 4},
+    }
+    mhd = scale.at(scale.mhd.with_values(**less), stand_in)
+    job = Job("baselines s = 100, MHD", "imagenet", mhd, tmp_path / "run", {"engine": "plain"})
+    command.try_all(Screen(quiet=True), [job], 2)
+    assert "1/1 baselines s = 100, MHD: 2 steps in" in capsys.readouterr().out
+    assert "hours on this hardware" in command.estimate([job])

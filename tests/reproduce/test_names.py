@@ -1,0 +1,127 @@
+"""Every table and figure of the paper: its cells are experiments, its claims speak of cells that there are."""
+
+from pathlib import Path
+
+import pytest
+
+from manyheads.checks import check
+from manyheads.reproduce import NAMES
+from manyheads.reproduce.base import Found, Reproduction
+from manyheads.reproduce.command import draw
+from manyheads.reproduce.page import results_page, table
+from manyheads.reproduce.results import key_of, read_results
+from manyheads.reproduce.runner import find
+from manyheads.reproduce.scales import SCALES, Scale
+from tests.reproduce import a_result
+
+ROOT = Path(__file__).parent.parent.parent
+EVERY = [(one, scale) for one in NAMES.values() for scale in SCALES.values() if scale.name in one.scales]
+IDS = [f"{one.name}-{scale.name}" for one, scale in EVERY]
+
+
+def all_run(one: Reproduction, scale: Scale) -> Found:
+    """Results of all cells, as they could be."""
+    hops = {hop: [0.5] * 5 for hop in ("0", "1", "2", "3", "none")}
+    result = a_result(
+        0.5, heads=5, by_hop=hops, after={"digest": [0.4, 0.5], "revisit": [0.4, 0.5]}, probe=[0.6, 0.7],
+        validation={"private_accuracy": [0.5], "shared_accuracy": [0.5]},
+    )  # fmt: skip
+    return Found({cell: {0: result, 1: result} for cell in one.cells(scale)})
+
+
+def test_they_are_known_by_their_names() -> None:
+    assert all(one.name == name for name, one in NAMES.items())
+
+
+@pytest.mark.parametrize(("one", "scale"), EVERY, ids=IDS)
+def test_cells_differ_from_each_other(one: Reproduction, scale: Scale) -> None:
+    cells = one.cells(scale)
+    assert len({key_of(cell) for cell in cells.values()}) == len(cells)
+
+
+@pytest.mark.parametrize(("one", "scale"), EVERY, ids=IDS)
+def test_every_claim_can_be_judged_and_every_printed_number_has_a_place(one: Reproduction, scale: Scale) -> None:
+    found = all_run(one, scale)
+    assert all(claim.verdict(found) is not None for claim in one.claims)
+    labels = {measure.label for measure in one.measures}
+    assert {label for _, label in one.printed} <= labels
+    assert {cell for cell, _ in one.printed} <= found.cells.keys()
+    header, lines = table(one, found)
+    assert set(header[2:]) == labels
+    assert [line[0] for line in lines] == list(one.cells(scale))
+
+
+@pytest.mark.parametrize(("one", "scale"), EVERY, ids=IDS)
+def test_it_can_be_drawn(one: Reproduction, scale: Scale, tmp_path: Path) -> None:
+    assert draw(one, scale, all_run(one, scale), tmp_path).stat().st_size > 5_000
+
+
+@pytest.mark.parametrize("one", [one for one in NAMES.values() if "digits" in one.scales], ids=lambda one: one.name)
+def test_cells_of_digits_can_be_trained(one: Reproduction) -> None:
+    for cell in one.cells(SCALES["digits"]).values():
+        check(cell)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_has_a_note(name: str) -> None:
+    note = (ROOT / "experiments" / "mhd" / name / "README.md").read_text()
+    assert f"manyheads reproduce {name}" in note
+
+
+def test_the_imagenet_scale_is_the_papers() -> None:
+    mhd = SCALES["imagenet"].mhd
+    options = mhd.algorithm.options()
+    assert (mhd.clients, mhd.model.backbone, mhd.model.stem, mhd.model.width) == (8, "resnet34", "large", 64)
+    assert (mhd.data.primary_labels.per_client, mhd.data.skew, mhd.data.public_fraction) == (250, 100.0, 0.1)
+    assert (mhd.training.batch_size, mhd.training.learning_rate, mhd.training.momentum) == (512, 0.1, 0.9)
+    assert (options["pool_every"], options["pool_size"], options["ramp"]) == (200, 8, {"hold": 0.0, "rise": 0.0})
+    steps = {
+        cell.training.steps for one, scale in EVERY if scale.name == "imagenet" for cell in one.cells(scale).values()
+    }
+    assert steps == {60_000, 120_000, 180_000, 240_000}
+
+
+def test_the_page_is_what_the_stored_results_say() -> None:
+    stored = {name: read_results(ROOT / "experiments" / "mhd" / "results", name) for name in SCALES}
+    assert (ROOT / "docs" / "results.md").read_text() == results_page(list(NAMES.values()), stored)
+
+
+def test_every_stored_result_is_of_a_cell() -> None:
+    for scale in SCALES.values():
+        stored = read_results(ROOT / "experiments" / "mhd" / "results", scale.name)
+        used = {
+            (result.key, seed)
+            for one in NAMES.values()
+            if scale.name in one.scales
+            for by_seed in find(one, scale, stored).cells.values()
+            for seed, result in by_seed.items()
+        }
+        assert used == stored.keys()
+
+
+def test_data_are_read_from_where_they_are() -> None:
+    cifar = SCALES["cifar100"]
+    fedmd = NAMES["fedmd"].cells(cifar)["FedMD"]
+    placed = cifar.at(fedmd, Path("/data"))
+    assert placed.data.path == "/data/cifar100.npz"
+    assert isinstance(placed.data.public, type(fedmd.data.public))
+    assert placed.data.public.path == "/data/cifar10.npz"  # type: ignore[union-attr]
+    assert key_of(placed) == key_of(fedmd)
+    assert SCALES["imagenet"].at(SCALES["imagenet"].mhd, Path("/data/packed")).data.path == "/data/packed"
+    assert SCALES["digits"].at(SCALES["digits"].mhd, Path("/data")) == SCALES["digits"].mhd
+
+
+def test_fedmd_sees_as_many_private_and_public_batches_as_mhd() -> None:
+    for name in ("digits", "cifar100"):
+        cells = NAMES["fedmd"].cells(SCALES[name])
+        steps, knobs = cells["FedMD"].training.steps, cells["FedMD"].algorithm.options()
+        rounds = (steps - knobs["first_private_steps"]) // (knobs["digest_steps"] + knobs["revisit_steps"])
+        assert rounds * knobs["digest_steps"] == cells["MHD"].training.steps
+        assert knobs["first_private_steps"] + rounds * knobs["revisit_steps"] == cells["MHD"].training.steps
+
+
+def test_supervised_takes_as_many_steps_as_one_client() -> None:
+    cells = NAMES["baselines"].cells(SCALES["digits"])
+    assert cells["supervised"].training.steps == cells["s = 100, MHD"].training.steps
+    assert cells["supervised, longer"].training.steps == cells["s = 100, MHD+"].training.steps
+    assert cells["supervised"].clients == 1

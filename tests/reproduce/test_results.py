@@ -1,0 +1,88 @@
+"""A result is found again by what made it: the configuration and the code that decides numbers."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from manyheads import Experiment
+from manyheads.errors import RunError
+from manyheads.reproduce.results import bare, code_of_numbers, key_of, read_results, write_result
+from tests.reproduce import a_result
+
+CIFAR = Experiment(clients=2, data={"source": "npz", "path": "cifar100.npz"})
+
+
+def test_the_key_is_about_numbers_only() -> None:
+    same = [
+        CIFAR.with_values(seed=5),
+        CIFAR.with_values(data={"path": "/elsewhere/cifar100.npz"}),
+        CIFAR.with_values(training={"save_seconds": 5.0, "log_every": 7}),
+        CIFAR.with_values(evaluate={"every": 3}),
+    ]
+    assert {key_of(experiment) for experiment in same} == {key_of(CIFAR)}
+    others = [
+        CIFAR.with_values(clients=3),
+        CIFAR.with_values(data={"skew": 0.0}),
+        CIFAR.with_values(training={"steps": 5}),
+        CIFAR.with_values(evaluate={"probe": True}),
+        CIFAR.with_values(algorithm={"nu_aux": 1.0}),
+    ]
+    assert len({key_of(CIFAR), *map(key_of, others)}) == 1 + len(others)
+
+
+def test_where_the_public_set_lies_does_not_matter() -> None:
+    def of(path: str, source: str = "npz") -> str:
+        return key_of(CIFAR.with_values(data={"public": {"source": source, "path": path}}))
+
+    assert of("a.npz") == of("b.npz")
+    assert of("a.npz") != of("a", "folder")
+
+
+CODE = '''"""What it is."""
+
+import math  # for pi
+
+def area(r: float) -> float:
+    """Of a circle."""
+    # Not of a ball.
+    return math.pi * r * r  # exactly
+'''
+
+
+def test_comments_docstrings_and_empty_lines_do_not_decide_numbers() -> None:
+    assert bare(CODE) == "import math\ndef area(r: float) -> float:\n    return math.pi * r * r"
+    assert bare(CODE.replace("Of a circle", "Of a disc").replace("exactly", "about")) == bare(CODE)
+    assert bare(CODE.replace("r * r", "r * r * r")) != bare(CODE)
+
+
+def test_a_string_that_looks_like_a_comment_stays() -> None:
+    assert bare('x = "# not one"  # one\ny = f"{x}#"\n') == 'x = "# not one"\ny = f"{x}#"'
+
+
+def test_the_code_has_one_hash() -> None:
+    assert code_of_numbers() == code_of_numbers()
+    assert len(code_of_numbers()) == 16
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    result = a_result(0.5, seed=3, key="abc", seconds=1.25)
+    path = write_result(tmp_path, result)
+    assert path.relative_to(tmp_path).as_posix() == "digits/heads-s-100-seed-3-abc.json"
+    assert read_results(tmp_path, "digits") == {("abc", 3): result}
+    assert read_results(tmp_path, "cifar100") == {}
+
+
+@pytest.mark.parametrize("text", ["", "{", "{}", '{"cell": "x"}'])
+def test_a_damaged_file_is_named(tmp_path: Path, text: str) -> None:
+    path = write_result(tmp_path, a_result(0.5))
+    path.write_text(text)
+    with pytest.raises(RunError, match=r"heads-s-100-seed-0-0.json: not the result of a cell"):
+        read_results(tmp_path, "digits")
+
+
+def test_an_unknown_field_is_refused(tmp_path: Path) -> None:
+    path = write_result(tmp_path, a_result(0.5))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"typed": "by hand"}))
+    with pytest.raises(RunError, match="remove it to run the cell again"):
+        read_results(tmp_path, "digits")

@@ -1,0 +1,146 @@
+"""What is missing is run, once, and can be stopped."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from manyheads import Experiment
+from manyheads.reproduce import NAMES
+from manyheads.reproduce.base import Reproduction
+from manyheads.reproduce.results import code_of_numbers, key_of, read_results
+from manyheads.reproduce.runner import CellFailed, Job, Plan, _next, plan, run_all, seconds_for, try_out
+from manyheads.reproduce.scales import SCALES
+from tests.reproduce import a_result
+
+HOW = {"engine": "plain", "device": None, "precision": None}
+DIGITS = SCALES["digits"]
+
+
+@pytest.fixture
+def quick(tiny: Experiment) -> Reproduction:
+    cells = {
+        "mhd": tiny,
+        "same again": tiny.with_values(seed=0),
+        "alone": tiny.with_values(algorithm={"name": "separate"}),
+    }
+    return replace(NAMES["heads"], name="quick", cells=lambda scale: cells)
+
+
+def planned(one: Reproduction, tmp_path: Path, **values: object) -> Plan:
+    given = {"seeds": 2, "only": [], "data": None, "stored": {}, "out": tmp_path / "out", "how": HOW}
+    return plan([one], DIGITS, **(given | values))  # type: ignore[arg-type]
+
+
+def test_a_cell_that_is_there_twice_is_run_once(quick: Reproduction, tmp_path: Path) -> None:
+    jobs = planned(quick, tmp_path).jobs
+    assert [(job.cell, job.experiment.seed) for job in jobs] == [
+        ("quick mhd", 0), ("quick mhd", 1), ("quick alone", 0), ("quick alone", 1),
+    ]  # fmt: skip
+    assert len({job.folder for job in jobs}) == 4
+    assert [job.cell for job in planned(quick, tmp_path, only=["alone"], seeds=1).jobs] == ["quick alone"]
+
+
+def test_what_is_stored_is_not_run_unless_by_other_code(quick: Reproduction, tmp_path: Path, tiny: Experiment) -> None:
+    at = key_of(tiny), 0
+    mine = {at: a_result(0.5, key=at[0], code=code_of_numbers())}
+    other = {at: a_result(0.5, key=at[0], code="earlier")}
+
+    def counts(**values: object) -> tuple[int, int, int]:
+        found = planned(quick, tmp_path, seeds=1, **values)
+        return len(found.jobs), found.stored, found.stale
+
+    assert counts(stored={}) == (2, 0, 0)
+    assert counts(stored=mine) == (1, 2, 0)  # two cells are the same
+    assert counts(stored=mine, again=True) == (2, 0, 0)
+    assert counts(stored=other) == (2, 0, 1)
+    assert counts(stored=other, keep=True) == (1, 2, 0)
+
+
+def test_results_are_stored_and_the_longest_goes_first(quick: Reproduction, tmp_path: Path) -> None:
+    jobs, told = planned(quick, tmp_path, seeds=1).jobs, list[float]()
+    assert len(list(run_all(jobs, tmp_path / "results", progressed=told.append))) == 2
+    assert jobs[0].work > jobs[1].work
+    assert sum(told) == pytest.approx(sum(job.work for job in jobs))
+    stored = read_results(tmp_path / "results", "digits")
+    assert {result.cell for result in stored.values()} == {"quick mhd", "quick alone"}
+    assert all(not (job.folder / "checkpoints").exists() for job in jobs)
+    assert not planned(quick, tmp_path, seeds=1, stored=stored).jobs
+    mhd = stored[key_of(jobs[0].experiment), 0]
+    summary = json.loads((jobs[0].folder / "summary.json").read_text())
+    assert mhd.shared_accuracy == pytest.approx(summary["shared_accuracy"], abs=1e-5)
+    assert (mhd.code, mhd.engine) == (code_of_numbers(), "plain")
+
+
+def test_one_that_fails_does_not_keep_the_others_from_running(quick: Reproduction, tmp_path: Path) -> None:
+    good = planned(quick, tmp_path, seeds=1).jobs
+    bad = replace(good[0], cell="bad", experiment=good[0].experiment.with_values(training={"learning_rate": 1e6}))
+    with pytest.raises(CellFailed, match=r"^bad, seed 0: step .*; lower training.learning_rate"):
+        list(run_all([bad, good[1]], tmp_path / "results", at_once=1))
+    assert [result.cell for result in read_results(tmp_path / "results", "digits").values()] == ["quick alone"]
+
+
+SCRIPT = """
+from pathlib import Path
+import sys
+from manyheads.experiment import Experiment
+from manyheads.reproduce.runner import Job, Stopped, run_all
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    experiment = Experiment.load(folder / "long.toml")
+    job = Job("long", "digits", experiment, folder / "run", {"engine": "plain"})
+    try:
+        for result in run_all([job], folder / "results", at_once=1):
+            print(result.shared_accuracy, flush=True)
+    except Stopped as stopped:
+        sys.exit(str(stopped))
+"""
+
+
+def test_it_can_be_stopped_and_goes_on(tiny: Experiment, tmp_path: Path) -> None:
+    long = tiny.with_values(training={"steps": 300, "log_every": 5})
+    (tmp_path / "long.toml").write_text(str(long))
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    while not (metrics.exists() and metrics.read_text().count("losses") > 1):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert "stopped and saved; the same command goes on" in process.communicate(timeout=60)[1]
+    assert (tmp_path / "run" / "checkpoints" / "manifest.json").exists()
+    before = metrics.read_text().splitlines()
+    again = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert again.returncode == 0, again.stderr
+    assert metrics.read_text().splitlines()[: len(before)] == before
+    assert len(read_results(tmp_path / "results", "digits")) == 1
+
+
+def test_a_few_steps_tell_how_long_all_take(tiny: Experiment, tmp_path: Path) -> None:
+    job = Job("mhd", "digits", tiny, tmp_path / "run", HOW)
+    longer = Job("mhd", "digits", tiny.with_values(training={"steps": 10 * tiny.training.steps}), tmp_path, HOW)
+    assert longer.work == 10 * job.work
+    assert seconds_for(longer) > seconds_for(job) > 0.0
+    assert try_out(job, 2) > 0.0
+    assert not (tmp_path / "run").exists()
+
+
+def test_cells_share_a_gpu_as_their_clients_fill_it(tiny: Experiment, tmp_path: Path) -> None:
+    def job(clients: int) -> Job:
+        return Job("x", "digits", tiny.with_values(clients=clients), tmp_path, {"engine": "cuda"})
+
+    large, half, one = job(8), job(4), job(1)
+    assert _next([large], [], None) is large
+    assert _next([large, half], [half], None) is half
+    assert _next([large, half, one], [half, half], None) is None
+    assert _next([large, one], [one] * 7, None) is one
+    assert _next([large], [large], 2) is large
+    assert _next([one], [large, large], 2) is None
+    assert _next([job(20)], [], None) is not None
