@@ -148,7 +148,18 @@ def test_pixels_that_a_phase_does_not_need_are_not_gathered(tiny: Experiment) ->
         assert unused not in vars(batch)
 
 
-def test_clients_are_judged_after_digest_and_after_revisit(tiny: Experiment) -> None:
+@pytest.mark.parametrize(
+    ("every", "expected"),
+    [
+        (12, [(9, "digest"), (12, "revisit"), (17, "digest"), (20, "revisit")]),
+        (1_000, [(17, "digest"), (20, "revisit")]),
+    ],
+)
+def test_clients_are_judged_after_digest_and_after_revisit(
+    tiny: Experiment, every: int, expected: list[tuple[int, str]]
+) -> None:
+    """The last of each before a regular evaluation."""
+
     class Listener(Silent):
         def __init__(self) -> None:
             self.events: list[Event] = []
@@ -158,17 +169,13 @@ def test_clients_are_judged_after_digest_and_after_revisit(tiny: Experiment) -> 
                 self.events.append(event)
 
     listener = Listener()
-    result = train(fedmd(tiny, evaluate={"every": 1_000}), observer=listener)
+    result = train(fedmd(tiny, evaluate={"every": every}), observer=listener)
     judged = [(event["step"], event["part"], event.get("after")) for event in listener.events]
-    assert judged == [
-        (step, part, after)
-        for step, after in ((9, "digest"), (12, "revisit"), (17, "digest"), (20, "revisit"))
-        for part in ("validation", "test")
-    ]
+    assert judged == [(step, part, after) for step, after in expected for part in ("validation", "test")]
     last = {event["after"]: event for event in listener.events if event["part"] == "test"}
     for after in ("digest", "revisit"):
-        expected = float(np.mean([by_head[0] for by_head in last[after]["shared_accuracy"]]))
-        assert result.summary["after"][after]["shared_accuracy"] == [pytest.approx(expected)]
+        accuracy = float(np.mean([by_head[0] for by_head in last[after]["shared_accuracy"]]))
+        assert result.summary["after"][after]["shared_accuracy"] == [pytest.approx(accuracy)]
     assert result.summary["shared_accuracy"] == result.summary["after"]["revisit"]["shared_accuracy"]
 
 
