@@ -16,9 +16,9 @@ from manyheads.console import Screen
 from manyheads.data.pack import pack, verify
 from manyheads.data.sources.packs import read_card
 from manyheads.demo import DEMO_OUT, demo_runs, make_room, moral
-from manyheads.engine import ENGINES, options_for
+from manyheads.engine import ENGINES
 from manyheads.engine.parallel import usable_cores
-from manyheads.errors import ConfigurationError, DataError, ManyheadsError, RunError
+from manyheads.errors import ConfigurationError, DataError, ManyheadsError, RunError, Stopped
 from manyheads.experiment import DataConfig, Experiment
 from manyheads.export import client_number
 from manyheads.export import export as export_model
@@ -27,9 +27,6 @@ from manyheads.frontier import cells
 from manyheads.judge import judge
 from manyheads.report import plots, tables
 from manyheads.reproduce import command as reproducing
-from manyheads.reproduce.results import read_results
-from manyheads.reproduce.runner import Stopped as ReproductionStopped
-from manyheads.reproduce.runner import plan
 from manyheads.runs import read_experiment, read_summary
 from manyheads.training import Interrupted, Result, resume, train
 from manyheads.version import __version__
@@ -73,11 +70,7 @@ Seeds = Annotated[int, typer.Option(min=1, help="How many seeds to run, from the
 Quiet = Annotated[bool, typer.Option("--quiet", help="Plain lines instead of a progress bar.")]
 
 
-class Stopped(ManyheadsError):
-    """Asked to stop between two runs."""
-
-    def __init__(self, text: str = "stopped before the next run; what has ended is saved") -> None:
-        super().__init__(text)
+BETWEEN_RUNS = "stopped before the next run; what has ended is saved"
 
 
 def command(function: Command, name: str | None = None) -> Command:
@@ -87,7 +80,7 @@ def command(function: Command, name: str | None = None) -> Command:
     def guarded(*args: Any, **kwargs: Any) -> None:
         try:
             function(*args, **kwargs)
-        except (Interrupted, Stopped, ReproductionStopped) as stopped:
+        except (Interrupted, Stopped) as stopped:
             print(f"\n{stopped}", file=sys.stderr)
             raise typer.Exit(STOPPED) from None
         except ManyheadsError as error:
@@ -136,7 +129,7 @@ def demo(
             engine = "parallel" if min(usable_cores(), experiment.clients) > 1 else "plain"
             result = train(experiment, out / name, engine=engine, observer=watcher)
         if result.stop_requested:
-            raise Stopped
+            raise Stopped(BETWEEN_RUNS)
         summaries[name] = result.summary
     for name in runs:
         plots.plot_run(out / name)
@@ -373,13 +366,15 @@ def reproduce(
     show_list: Annotated[bool, typer.Option("--list", help="Show what there is; with NAME, its cells.")] = False,
     scale: Annotated[str, typer.Option(help="digits, cifar100 or imagenet.")] = "digits",
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="How many, from 0 on.", show_default="as the note says")
+        int | None, typer.Option(min=1, help="How many, from 0 on.", show_default="1; of some tables at cifar100 3")
     ] = None,
     only: Annotated[list[str] | None, typer.Option(metavar="CELL", help="This cell; may be given often.")] = None,
     data: Annotated[
         Path | None, typer.Option(help="A folder with cifar100.npz and cifar10.npz; packed ImageNet.", show_default=".")
     ] = None,
-    engine: Annotated[str | None, typer.Option(show_default="cuda where there is a GPU, otherwise plain")] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="As of run.", show_default="cuda where that is worth it, or plain")
+    ] = None,
     device: TrainingDevice = None,
     precision: PrecisionName = None,
     at_once: Annotated[
@@ -391,7 +386,8 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="Where runs and pictures go.")] = Path("runs/reproduce"),
     again: Annotated[bool, typer.Option("--again", help="Run also what is stored.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Take results as they are that other code made.")] = False,
-    try_steps: Annotated[
+    show_stored: Annotated[bool, typer.Option("--show", help="Show what is stored; run nothing.")] = False,
+    steps: Annotated[
         int | None, typer.Option("--try", min=2, metavar="STEPS", help="A few steps of each cell; nothing is stored.")
     ] = None,
     page: Annotated[Path | None, typer.Option(help="Write all that is stored into this page.")] = None,
@@ -399,30 +395,20 @@ def reproduce(
 ) -> None:
     """The paper's tables and figures beside ours: runs the cells that are not stored, then judges its claims."""
     screen, size, stored = Screen(quiet), reproducing.scale_named(scale), reproducing.results_folder(results)
+    asked = reproducing.Request(
+        names or [], size, stored, seeds, only or [], data, engine, device, precision, at_once, out, again, keep, steps
+    )
     if show_list and not names:
-        return screen.show(reproducing.list_table(size, stored))
-    if page is not None and not names:
-        return screen.say(f"Written: {page}, {reproducing.write_page(page, stored)} pictures")
-    chosen = reproducing.reproductions_named(names or [], size, only or [])
-    if show_list:
-        for one in chosen:
+        screen.show(reproducing.list_table(size, stored))
+    elif show_list:
+        for one in reproducing.chosen(asked):
             screen.show(reproducing.cells_table(one, size, stored))
-        return
-    reproducing.check_data(size, data)
-    how: dict[str, Any] = {"engine": reproducing.engine_for(size, engine, device)}
-    how |= {"device": device, "precision": precision}
-    options_for(**how)  # a mistake in it is said once, before anything starts
-    planned = plan(
-        chosen, size, seeds=seeds, only=only or [], data=data, stored=read_results(stored, scale), out=out, how=how,
-        again=again or try_steps is not None, keep=keep,
-    )  # fmt: skip
-    if try_steps is not None:
-        return reproducing.try_all(screen, planned.jobs, try_steps)
-    reproducing.run(screen, planned, size, stored, at_once)
-    for one in chosen:
-        reproducing.show(screen, one, size, stored, out)
+    elif show_stored:
+        reproducing.show(screen, reproducing.chosen(asked), asked)
+    elif names or page is None:
+        reproducing.reproduce(screen, asked)
     if page is not None:
-        reproducing.write_page(page, stored)
+        screen.say(f"Written: {page}, with {reproducing.write_page(page, stored)} pictures")
 
 
 @command
@@ -491,7 +477,7 @@ def _run_or_go_on(
         result = go(**how, observer=watcher)
     plots.plot_run(folder)
     if result.stop_requested:
-        raise Stopped
+        raise Stopped(BETWEEN_RUNS)
     return result.summary
 
 

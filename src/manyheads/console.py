@@ -48,9 +48,22 @@ class Screen:
 
     @contextlib.contextmanager
     def work(self, title: str, total: float) -> Iterator[Callable[[float], None]]:
-        """The progress of many runs, of which each is a part; elsewhere than on a terminal nothing is shown."""
+        """The progress of many runs: a bar, or now and then a line."""
         if not self.decorated:
-            yield lambda done: None
+            began = said = time.perf_counter()
+            sum_done = 0.0
+
+            def line(done: float) -> None:
+                nonlocal said, sum_done
+                sum_done += done
+                now = time.perf_counter()
+                if now - said >= LINE_SECONDS and sum_done:
+                    said, left = now, (now - began) * (total - sum_done) / sum_done
+                    self.say(
+                        f"{title}: {100 * sum_done / total:.0f} % of the work is done, about {left / 60:.0f} min left"
+                    )
+
+            yield line
             return
         columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=24))
         times = (TextColumn("{task.percentage:3.0f} %,"), TimeRemainingColumn(), TextColumn("left"))

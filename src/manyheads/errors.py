@@ -7,7 +7,8 @@ ManyheadsError
 ├── RunError             a run folder or checkpoint that cannot be used
 ├── SnapshotError        what a client received from another cannot be used
 ├── TrainingError        a run that cannot go on (a loss that is not a number)
-└── CrewLost             a process that trained some clients is gone; the run goes on from its last save
+├── CrewLost             a process that trained some clients is gone; the run goes on from its last save
+└── Stopped              somebody asked to stop; the message says how to go on
 """
 
 
@@ -45,3 +46,7 @@ class TrainingError(ManyheadsError):
 
 class CrewLost(ManyheadsError):
     """A process that trained some of the clients is gone."""
+
+
+class Stopped(ManyheadsError):
+    """Somebody asked to stop."""

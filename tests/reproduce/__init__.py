@@ -13,7 +13,7 @@ def a_result(shared: float, seed: int = 0, heads: int = 1, **values: object) -> 
     client = OfClient(backbone="cnn", width=16, private_accuracy=private, shared_accuracy=by_head)
     given: dict[str, object] = {
         "cell": "heads s = 100", "scale": "digits", "seed": seed, "key": "0", "code": "0", "experiment": {},
-        "version": "0", "torch": "0", "hardware": "a laptop", "engine": "plain", "precision": "float32",
+        "data": None, "version": "0", "torch": "0", "hardware": "a laptop", "engine": "plain", "precision": "float32",
         "seconds": 60.0, "private_accuracy": private, "shared_accuracy": by_head, "validation": None,
         "by_hop": {"0": by_head, "1": by_head}, "after": {}, "probe": None, "bytes_received": [1_000_000, 3_000_000],
         "collapsed": [], "clients": [client, client],

@@ -72,3 +72,14 @@ def test_measures_are_percent_of_the_head_they_name() -> None:
     assert LAST.of(result) == pytest.approx(50.0)
     assert SHARED.of(result) == pytest.approx(48.0)  # each head of these is a point above the one before
     assert PRIVATE.of(result) == pytest.approx(90.0)
+
+
+def test_a_claim_that_holds_for_no_seed_does_not_hold() -> None:
+    """Even if each of its checks holds for some seed."""
+    found = found_with({"a": [0.5, 0.3], "b": [0.4, 0.4], "c": [0.45, 0.45]})
+    both = Claim("", [above(at("a", LAST), at("b", LAST)), above(at("b", LAST), at("a", LAST))])
+    assert verdict(both, found) == "no"
+    assert (
+        verdict(Claim("", [above(at("a", LAST), at("b", LAST)), above(at("c", LAST), at("b", LAST))]), found)
+        == "unclear"
+    )

@@ -1,5 +1,6 @@
 """`manyheads reproduce` as a person meets it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -78,6 +79,26 @@ def test_it_runs_what_is_missing_judges_and_draws(quick: Reproduction) -> None:
     assert Path("images/reproduce-quick-digits.png").exists()
     listed = call("quick", "--list").output
     assert "together | 0" in " ".join(listed.split())
+    assert "to do" not in call("quick", "--show").output
+
+
+def test_what_is_stored_can_be_seen_without_the_data(quick: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert call("quick").exit_code == 0
+    monkeypatch.setitem(SCALES, "digits", replace(SCALES["digits"], in_folder=True))
+    again = call("quick", "--data", "nowhere")
+    assert again.exit_code == 0, again.output
+    assert "0 runs to do, 2 stored" in again.output
+
+
+def test_one_cell_that_fails_does_not_hide_the_others(quick: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = quick.cells(SCALES["digits"])
+    wild = cells["together"].with_values(training={"learning_rate": 1e6})
+    monkeypatch.setitem(NAMES, "quick", replace(quick, cells=lambda scale: cells | {"together": wild}))
+    result = call("quick")
+    assert result.exit_code == 2
+    assert "alone" in result.output
+    assert "not run" in result.output
+    assert "error: quick together, seed 0: step" in result.output
 
 
 def test_everything_is_listed() -> None:
@@ -99,6 +120,7 @@ def test_everything_is_listed() -> None:
         (["heads", "--scale", "cifar100"], "cifar100.npz: not there; give its folder with --data"),
         (["heads", "--scale", "imagenet"], "--data: missing; give the folder that `manyheads pack` made"),
         (["heads", "--scale", "imagenet", "--data", "nowhere"], "nowhere"),
+        (["all", "--only", "s = 100, 5 heads"], '--only "s = 100, 5 heads": there is no such cell'),
         (["heads", "--engine", "cdua"], 'unknown engine; did you mean "cuda"?'),
     ],
 )
@@ -112,7 +134,6 @@ def test_mistakes_end_in_one_line(arguments: list[str], says: str) -> None:
 @pytest.mark.parametrize("name", [name for name, one in NAMES.items() if "imagenet" in one.scales])
 def test_the_papers_settings_load_and_check_on_a_packed_folder(name: str, stand_in: Path) -> None:
     scale = SCALES["imagenet"]
-    command.check_data(scale, stand_in)
     first, *_ = cells = list(NAMES[name].cells(scale).values())
     loaded = check(scale.at(first, stand_in))
     assert loaded.dataset.classes == 1000

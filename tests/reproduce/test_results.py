@@ -31,6 +31,16 @@ def test_the_key_is_about_numbers_only() -> None:
     assert len({key_of(CIFAR), *map(key_of, others)}) == 1 + len(others)
 
 
+def test_what_is_said_by_default_need_not_be_said() -> None:
+    said = CIFAR.with_values(
+        algorithm={"targets_per_step": 1, "ramp": {"hold": 0.1, "rise": 0.3}, "exchange": "weights"},
+        graph={"name": "complete"},
+        data={"skew": 100.0},
+    )
+    assert key_of(said) == key_of(CIFAR)
+    assert key_of(CIFAR.with_values(algorithm={"ramp": {"hold": 0.1, "rise": 0.4}})) != key_of(CIFAR)
+
+
 def test_where_the_public_set_lies_does_not_matter() -> None:
     def of(path: str, source: str = "npz") -> str:
         return key_of(CIFAR.with_values(data={"public": {"source": source, "path": path}}))
@@ -71,6 +81,13 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert path.relative_to(tmp_path).as_posix() == "digits/heads-s-100-seed-3-abc.json"
     assert read_results(tmp_path, "digits") == {("abc", 3): result}
     assert read_results(tmp_path, "cifar100") == {}
+
+
+def test_a_cell_is_stored_once_whoever_ran_it(tmp_path: Path) -> None:
+    write_result(tmp_path, a_result(0.5, key="abc", code="earlier"))
+    newer = a_result(0.6, key="abc", code="now", cell="baselines MHD")
+    path = write_result(tmp_path, newer)
+    assert list((tmp_path / "digits").iterdir()) == [path]
 
 
 @pytest.mark.parametrize("text", ["", "{", "{}", '{"cell": "x"}'])

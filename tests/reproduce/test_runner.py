@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from manyheads import Experiment
+from manyheads.engine.parallel import usable_cores
 from manyheads.reproduce import NAMES
 from manyheads.reproduce.base import Reproduction
 from manyheads.reproduce.results import code_of_numbers, key_of, read_results
-from manyheads.reproduce.runner import CellFailed, Job, Plan, _next, plan, run_all, seconds_for, try_out
+from manyheads.reproduce.runner import CellFailed, Job, Plan, Watching, _next, plan, run_all, seconds_for, try_out
 from manyheads.reproduce.scales import SCALES
 from tests.reproduce import a_result
 
@@ -63,10 +64,16 @@ def test_what_is_stored_is_not_run_unless_by_other_code(quick: Reproduction, tmp
 
 
 def test_results_are_stored_and_the_longest_goes_first(quick: Reproduction, tmp_path: Path) -> None:
-    jobs, told = planned(quick, tmp_path, seeds=1).jobs, list[float]()
-    assert len(list(run_all(jobs, tmp_path / "results", progressed=told.append))) == 2
+    class Counting(Watching):
+        done = 0.0
+
+        def progressed(self, work: float) -> None:
+            self.done += work
+
+    jobs, counting = planned(quick, tmp_path, seeds=1).jobs, Counting()
+    assert len(list(run_all(jobs, tmp_path / "results", watching=counting))) == 2
     assert jobs[0].work > jobs[1].work
-    assert sum(told) == pytest.approx(sum(job.work for job in jobs))
+    assert counting.done == pytest.approx(sum(job.work for job in jobs))
     stored = read_results(tmp_path / "results", "digits")
     assert {result.cell for result in stored.values()} == {"quick mhd", "quick alone"}
     assert all(not (job.folder / "checkpoints").exists() for job in jobs)
@@ -85,18 +92,36 @@ def test_one_that_fails_does_not_keep_the_others_from_running(quick: Reproductio
     assert [result.cell for result in read_results(tmp_path / "results", "digits").values()] == ["quick alone"]
 
 
+def test_again_runs_what_has_ended(quick: Reproduction, tmp_path: Path) -> None:
+    def ended(**values: object) -> int:
+        jobs = planned(quick, tmp_path, seeds=1, only=["alone"], **values).jobs
+        list(run_all(jobs, tmp_path / "results", at_once=1))
+        return (jobs[0].folder / "summary.json").stat().st_mtime_ns
+
+    first = ended()
+    assert ended(again=True) > first
+    for path in (tmp_path / "results" / "digits").iterdir():  # a result that was removed is made again, too
+        path.unlink()
+    assert ended() > first
+    assert len(read_results(tmp_path / "results", "digits")) == 1
+
+
 SCRIPT = """
 from pathlib import Path
 import sys
 from manyheads.experiment import Experiment
-from manyheads.reproduce.runner import Job, Stopped, run_all
+from manyheads.errors import Stopped
+from manyheads.reproduce.runner import Job, run_all
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    experiment = Experiment.load(folder / "long.toml")
-    job = Job("long", "digits", experiment, folder / "run", {"engine": "plain"})
+    jobs = [
+        Job(name, "digits", Experiment.load(folder / f"{name}.toml"), folder / name, {"engine": "plain"})
+        for name in ("long", "short")
+        if not (folder / "results" / "digits").exists() or not list((folder / "results" / "digits").glob(f"{name}*"))
+    ]
     try:
-        for result in run_all([job], folder / "results", at_once=1):
+        for result in run_all(jobs, folder / "results", at_once=2):
             print(result.shared_accuracy, flush=True)
     except Stopped as stopped:
         sys.exit(str(stopped))
@@ -104,23 +129,50 @@ if __name__ == "__main__":
 
 
 def test_it_can_be_stopped_and_goes_on(tiny: Experiment, tmp_path: Path) -> None:
-    long = tiny.with_values(training={"steps": 300, "log_every": 5})
-    (tmp_path / "long.toml").write_text(str(long))
+    """Also while another worker has nothing to do."""
+    (tmp_path / "long.toml").write_text(str(tiny.with_values(training={"steps": 400, "log_every": 5})))
+    (tmp_path / "short.toml").write_text(str(tiny.with_values(algorithm={"name": "separate"}, training={"steps": 5})))
     (tmp_path / "script.py").write_text(SCRIPT)
     command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    metrics = tmp_path / "run" / "metrics.jsonl"
-    while not (metrics.exists() and metrics.read_text().count("losses") > 1):
+    metrics = tmp_path / "long" / "metrics.jsonl"
+    while not (list(tmp_path.glob("results/digits/short*")) and metrics.exists() and "losses" in metrics.read_text()):
         assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
-    assert "stopped and saved; the same command goes on" in process.communicate(timeout=60)[1]
-    assert (tmp_path / "run" / "checkpoints" / "manifest.json").exists()
+    assert "stopped; the same command goes on" in process.communicate(timeout=60)[1]
+    assert (tmp_path / "long" / "checkpoints" / "manifest.json").exists()
     before = metrics.read_text().splitlines()
     again = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert again.returncode == 0, again.stderr
     assert metrics.read_text().splitlines()[: len(before)] == before
-    assert len(read_results(tmp_path / "results", "digits")) == 1
+    assert len(read_results(tmp_path / "results", "digits")) == 2
+
+
+def test_workers_do_not_outlive_who_started_them(tiny: Experiment, tmp_path: Path) -> None:
+    for name in ("long", "short"):
+        (tmp_path / f"{name}.toml").write_text(str(tiny.with_values(training={"steps": 400, "log_every": 5})))
+    (tmp_path / "script.py").write_text(SCRIPT)
+    process = subprocess.Popen([sys.executable, str(tmp_path / "script.py"), str(tmp_path)])
+    while not all((tmp_path / name / "metrics.jsonl").exists() for name in ("long", "short")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    workers = [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 30.0
+    while any(Path(f"/proc/{worker}").exists() for worker in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert (tmp_path / "long" / "checkpoints" / "manifest.json").exists()  # what they did is saved
+
+
+def test_other_engines_have_the_machine_for_themselves(tiny: Experiment, tmp_path: Path) -> None:
+    def share(**how: str) -> float:
+        return Job("x", "digits", tiny, tmp_path, how).share
+
+    assert share(engine="plain") == share(engine="plain", device="cpu") == 1.0 / usable_cores()
+    assert share(engine="parallel") == share(engine="ray") == share(engine="plain", device="cuda") == 1.0
 
 
 def test_a_few_steps_tell_how_long_all_take(tiny: Experiment, tmp_path: Path) -> None:

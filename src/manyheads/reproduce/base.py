@@ -1,7 +1,7 @@
 """What a reproduction is made of: cells, what is measured of them, what the paper printed, and its claims as checks.
 
-A quantity is a number for each seed. A claim holds where its checks hold for every seed that was run, does not where
-they hold for none, and is unclear otherwise: on the same seed two cells share data, first weights and batches.
+A quantity is a number for each seed. A claim is judged seed by seed, because with the same seed two cells share their
+data where the split is the same, and mostly first weights and batches, too.
 """
 
 import math
@@ -84,9 +84,14 @@ def at(cell: str, measure: Measure) -> Quantity:
 def highest(*quantities: Quantity) -> Quantity:
     def of(found: Found) -> BySeed:
         every = [quantity.of(found) for quantity in quantities]
-        return {seed: max(values[seed] for values in every) for seed in sorted(set.intersection(*map(set, every)))}
+        return {seed: max(values[seed] for values in every) for seed in common_seeds(every)}
 
     return Quantity(of)
+
+
+def common_seeds(every: Sequence[BySeed]) -> list[int]:
+    """Those that all have."""
+    return sorted(set.intersection(*map(set, every))) if every else []
 
 
 @dataclass(frozen=True)
@@ -112,7 +117,10 @@ def rising(*quantities: Quantity) -> list[Check]:
 
 @dataclass(frozen=True)
 class Verdict:
+    """`yes` where all checks hold for every seed, `no` where they do for none, otherwise `unclear`."""
+
     answer: Answer
+    seeds: int
     evidence: str  # the quantities of its checks, as means over seeds
 
 
@@ -123,20 +131,20 @@ class Claim:
     text: str
     checks: Sequence[Check]
     ours: bool = False
+    scale: str | None = None  # where it is about numbers of one scale only
 
     def verdict(self, found: Found) -> Verdict | None:
         """None where a cell that it speaks of has not been run."""
         values = [check.quantity.of(found) for check in self.checks]
-        if not all(values):
+        seeds = common_seeds(values)
+        if not seeds:
             return None
         held = [
-            [check.above < value < check.below for value in of_check.values()]
-            for check, of_check in zip(self.checks, values, strict=True)
+            all(check.above < of_check[seed] < check.below for check, of_check in zip(self.checks, values, strict=True))
+            for seed in seeds
         ]
-        evidence = ", ".join(f"{mean(of_check.values()):+.1f}" for of_check in values)
-        if any(not any(seeds) for seeds in held):
-            return Verdict("no", evidence)
-        return Verdict("yes" if all(map(all, held)) else "unclear", evidence)
+        evidence = ", ".join(f"{mean(of_check[seed] for seed in seeds):+.1f}" for of_check in values)
+        return Verdict("yes" if all(held) else "unclear" if any(held) else "no", len(seeds), evidence)
 
 
 Cells = dict[str, Experiment]
@@ -157,3 +165,6 @@ class Reproduction:
     seeds: int = 1  # at the scale of CIFAR-100; elsewhere one, unless more are asked for
     scales: tuple[str, ...] = ("digits", "cifar100", "imagenet")  # where it makes sense
     figure: str = "points"  # how it is drawn: a name in figures.py
+
+    def claims_at(self, scale: Scale) -> list[Claim]:
+        return [claim for claim in self.claims if claim.scale in (None, scale.name)]

@@ -67,7 +67,7 @@ def _validation(label: str, task: str, head: int) -> Measure:
 CHOICE = Reproduction(
     name="choice",
     title="The schedule, chosen on validation data",
-    where="not in the paper, which gives its settings without saying how they were found",
+    where="not in the paper",
     cells=_choice,
     measures=(
         _validation("private, validation", "private_accuracy", 0),

@@ -1,7 +1,9 @@
 """What `manyheads reproduce` does: list, run what is missing, show, and write the page."""
 
+import contextlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -9,6 +11,7 @@ from rich.table import Table
 
 from manyheads.console import Screen
 from manyheads.data.sources.packs import read_card
+from manyheads.engine import options_for
 from manyheads.errors import ConfigurationError, DataError
 from manyheads.experiment import nearest
 from manyheads.files import write_whole
@@ -16,13 +19,43 @@ from manyheads.report import plots
 from manyheads.reproduce import NAMES
 from manyheads.reproduce.base import Found, Reproduction
 from manyheads.reproduce.figures import FIGURES
-from manyheads.reproduce.page import claims, collapsed, picture, results_page, table
-from manyheads.reproduce.results import Result, read_results
-from manyheads.reproduce.runner import Job, Plan, find, run_all, seconds_for, try_out
+from manyheads.reproduce.page import claims, picture, results_page, table, warnings
+from manyheads.reproduce.results import Result, code_of_numbers, read_results
+from manyheads.reproduce.runner import How, Job, Plan, Watching, find, plan, run_all, seconds_for, try_out
 from manyheads.reproduce.scales import SCALES, Scale
 
 IN_THE_REPOSITORY = Path("experiments/mhd/results")
 ELSEWHERE = Path("runs/reproduce/results")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for on the command line."""
+
+    names: Sequence[str]
+    scale: Scale
+    results: Path
+    seeds: int | None = None
+    only: Sequence[str] = ()
+    data: Path | None = None
+    engine: str | None = None
+    device: str | None = None
+    precision: str | None = None
+    at_once: int | None = None
+    out: Path = Path("runs/reproduce")
+    again: bool = False
+    keep: bool = False
+    steps: int | None = None  # only a few, to see whether it starts
+
+    @property
+    def how(self) -> How:
+        """The GPU where there is one and it is worth it."""
+        usual = (
+            "cuda" if self.scale.name != "digits" and self.device != "cpu" and torch.cuda.is_available() else "plain"
+        )
+        how: How = {"engine": self.engine or usual, "device": self.device, "precision": self.precision}
+        options_for(**how)  # a mistake in it is said once, before anything starts
+        return how
 
 
 def results_folder(given: Path | None) -> Path:
@@ -36,55 +69,83 @@ def scale_named(name: str) -> Scale:
     return SCALES[name]
 
 
-def reproductions_named(names: Sequence[str], scale: Scale, only: Sequence[str]) -> list[Reproduction]:
+def chosen(request: Request) -> list[Reproduction]:
     """Those that were asked for, at a scale where they make sense; "all" are all of these."""
+    names, scale = request.names, request.scale
     if not names:
         raise ConfigurationError("NAME: missing; manyheads reproduce --list shows what there is")
     if "all" in names:
-        return [one for one in NAMES.values() if scale.name in one.scales]
+        names = [name for name, one in NAMES.items() if scale.name in one.scales]
     for name in names:
         if name not in NAMES:
             raise ConfigurationError(f"{name}: not a table or figure of the paper; {nearest(name, [*NAMES, 'all'])}")
         if scale.name not in NAMES[name].scales:
             known = " or ".join(NAMES[name].scales)
             raise ConfigurationError(f"{name}: makes no sense at the scale {scale.name}; take --scale {known}")
-    chosen = [NAMES[name] for name in names]
-    cells = {cell for one in chosen for cell in one.cells(scale)}
-    for cell in only:
+    found = [NAMES[name] for name in names]
+    cells = {cell for one in found for cell in one.cells(scale)}
+    for cell in request.only:
         if cell not in cells:
             raise ConfigurationError(f'--only "{cell}": there is no such cell; {nearest(cell, cells)}')
-    return chosen
+    return found
 
 
-def check_data(scale: Scale, data: Path | None) -> None:
+def reproduce(screen: Screen, request: Request) -> None:
+    """Run what is missing, then show each table with its claims and draw its figure."""
+    names = chosen(request)
+    planned = plan(
+        names,
+        request.scale,
+        seeds=request.seeds,
+        only=request.only,
+        data=request.data,
+        stored=read_results(request.results, request.scale.name),
+        out=request.out,
+        how=request.how,
+        again=request.again or request.steps is not None,
+        keep=request.keep,
+    )
+    check_data(planned.jobs, request)
+    if request.steps is not None:
+        return try_all(screen, planned.jobs, request.steps)
+    try:
+        run(screen, planned, request)
+    finally:  # also where a cell failed: the others can be seen
+        show(screen, names, request)
+
+
+def check_data(jobs: Sequence[Job], request: Request) -> None:
     """Refuse before anything is started what cannot be read."""
-    for name in scale.files:
-        if not ((data or Path()) / name).is_file():
-            raise DataError(f"{(data or Path()) / name}: not there; give its folder with --data (docs/data.md)")
-    if scale.mhd.data.source == "packed":
-        if data is None:
+    if jobs and request.scale.mhd.data.source == "packed":
+        if request.data is None:
             raise ConfigurationError("--data: missing; give the folder that `manyheads pack` made of ImageNet")
-        read_card(data)
+        read_card(request.data)
+    if request.scale.in_folder:
+        for path in sorted({path for job in jobs for path in _files(job)}):
+            if not Path(path).is_file():
+                raise DataError(f"{path}: not there; give its folder with --data (docs/data.md says how to make it)")
 
 
-def engine_for(scale: Scale, engine: str | None, device: str | None) -> str:
-    """The GPU where there is one and it is worth it."""
-    if engine is not None:
-        return engine
-    return "cuda" if scale.name != "digits" and device != "cpu" and torch.cuda.is_available() else "plain"
+def _files(job: Job) -> list[str]:
+    data = job.experiment.data
+    public = [] if isinstance(data.public, str | None) else [str(data.public.path)]
+    return [str(data.path), *public]
 
 
 def list_table(scale: Scale, results: Path) -> Table:
     """Every name, where it is in the paper, and how much of it is stored."""
-    stored = read_results(results, scale.name)
+    stored, now = read_results(results, scale.name), code_of_numbers()
     made = Table("name", "in the paper", "what", f"cells, {scale.name}", "stored", title="manyheads reproduce NAME")
     for name, one in NAMES.items():
         if scale.name not in one.scales:
             made.add_row(name, one.where, one.title, "-", "")
             continue
-        found = find(one, scale, stored)
-        have = sum(bool(by_seed) for by_seed in found.cells.values())
-        made.add_row(name, one.where, one.title, str(len(found.cells)), str(have))
+        cells = find(one, scale, stored).cells
+        have = sum(bool(by_seed) for by_seed in cells.values())
+        other = sum(any(result.code != now for result in by_seed.values()) for by_seed in cells.values())
+        made.add_row(
+            name, one.where, one.title, str(len(cells)), f"{have}, {other} by other code" if other else str(have)
+        )
     return made
 
 
@@ -95,18 +156,36 @@ def cells_table(one: Reproduction, scale: Scale, results: Path) -> Table:
     return made
 
 
-def run(screen: Screen, planned: Plan, scale: Scale, results: Path, at_once: int | None) -> None:
+class _OnScreen(Watching):
+    """Notes are said, work moves the bar."""
+
+    def __init__(self, screen: Screen, move: Callable[[float], None]) -> None:
+        self._screen, self._move = screen, move
+
+    def progressed(self, work: float) -> None:
+        self._move(work)
+
+    def noted(self, text: str) -> None:
+        self._screen.say(f"note: {text}")
+
+    def stopping(self) -> None:
+        self._screen.say("Finishing windows, then saving. Press Ctrl-C again to leave at once.")
+
+
+def run(screen: Screen, planned: Plan, request: Request) -> None:
     """Run what is missing, and say what comes of it as it comes."""
     jobs = planned.jobs
     stale = f" ({planned.stale} of these are stored, but by other code; --keep takes them as they are)"
     screen.say(f"{len(jobs)} runs to do{stale if planned.stale else ''}, {planned.stored} stored")
     if not jobs:
         return
-    if scale.name == "imagenet":
+    if request.scale.name == "imagenet":
         screen.say(estimate(jobs))
-    with screen.work(f"{scale.name}", sum(job.work for job in jobs)) as progressed:
-        for number, result in enumerate(run_all(jobs, results, at_once=at_once, progressed=progressed), start=1):
-            screen.say(f"{number}/{len(jobs)} {result_text(result)}")
+    with screen.work(request.scale.name, sum(job.work for job in jobs)) as move:
+        results = run_all(jobs, request.results, at_once=request.at_once, watching=_OnScreen(screen, move))
+        with contextlib.closing(results):
+            for number, result in enumerate(results, start=1):
+                screen.say(f"{number}/{len(jobs)} {result_text(result)}")
 
 
 def result_text(result: Result) -> str:
@@ -127,7 +206,7 @@ def estimate(jobs: Sequence[Job]) -> str:
     total = 0.0
     for _, group in itertools.groupby(sorted(jobs, key=models), models):
         alike = list(group)
-        total += seconds_for(alike[0]) * sum(job.work * job.share for job in alike) / alike[0].work
+        total += seconds_for(alike[0]) * sum(job.work for job in alike) / alike[0].work
     hours = total / 3600
     shown = f"{hours:,.1f} hours" if hours < 1000 else f"{hours:,.0f} hours ({hours / 24 / 365:,.1f} years)"
     return f"About {shown} on this hardware, from a few steps of each kind of model."
@@ -140,24 +219,29 @@ def try_all(screen: Screen, jobs: Sequence[Job], steps: int) -> None:
     screen.say("Nothing is stored: so few steps say nothing about accuracy.")
 
 
-def show(screen: Screen, one: Reproduction, scale: Scale, results: Path, out: Path) -> None:
-    """The table, the claims and the picture of a reproduction."""
-    found = find(one, scale, read_results(results, scale.name))
-    if not any(found.cells.values()):
-        return
+def show(screen: Screen, names: Sequence[Reproduction], request: Request) -> None:
+    """The table, the claims and the picture of each."""
+    stored = read_results(request.results, request.scale.name)
+    for one in names:
+        found = find(one, request.scale, stored)
+        if any(found.cells.values()):
+            _show_one(screen, one, found, request)
+
+
+def _show_one(screen: Screen, one: Reproduction, found: Found, request: Request) -> None:
     header, lines = table(one, found)
-    made = Table(*header, title=f"{one.name}: {one.title}. In percent; in brackets the paper's, on ImageNet")
+    made = Table(*header, title=f"{one.name}: {one.title}. In brackets what the paper printed, at its scale")
     for line in lines:
         made.add_row(*line)
     screen.show(made)
     if one.claims:
-        judged = Table("claim", "here", "by")
-        for line in claims(one, found):
+        judged = Table("claim", "here", "seeds", "by")
+        for line in claims(one, request.scale, found):
             judged.add_row(*(entry.replace("**", "") for entry in line))
         screen.show(judged)
-    if warned := collapsed(found):
-        screen.say(warned)
-    screen.say(f"Picture: {draw(one, scale, found, out)}")
+    for text in warnings(found):
+        screen.say(text)
+    screen.say(f"Picture: {draw(one, request.scale, found, request.out)}")
 
 
 def draw(one: Reproduction, scale: Scale, found: Found, folder: Path) -> Path:

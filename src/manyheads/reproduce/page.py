@@ -17,7 +17,8 @@ compared is whether its claims hold, not the numbers.
 
 An entry is the mean over seeds in percent, ± the standard deviation over seeds where there are several, and in brackets
 what the paper printed. A claim *holds* where it is so for every seed, and *does not hold* where it is so for none;
-behind it stand the differences that it speaks of. What each cell is: the notes in `experiments/mhd/`. Speed and memory:
+behind it stand the differences that it speaks of, as means over seeds. *Ours*: not the paper's claim, and not counted
+below. What each cell is, and what was tried where a claim fails: the notes in `experiments/mhd/`. Speed and memory:
 [measurements.md](measurements.md).
 """
 
@@ -55,8 +56,10 @@ def _overview(names: Sequence[Reproduction], stored: dict[str, Stored]) -> str:
 
 
 def _count(reproduction: Reproduction, scale: Scale, stored: Stored) -> str:
+    """Of the paper's own claims."""
     found = find(reproduction, scale, stored)
-    answers = [verdict.answer for claim in reproduction.claims if (verdict := claim.verdict(found)) is not None]
+    judged = [claim.verdict(found) for claim in reproduction.claims_at(scale) if not claim.ours]
+    answers = [verdict.answer for verdict in judged if verdict is not None]
     if not answers:
         return ""
     unclear = f", {answers.count('unclear')} unclear" if "unclear" in answers else ""
@@ -67,16 +70,13 @@ def _at_scale(reproduction: Reproduction, scale: Scale, stored: Stored) -> str |
     found = find(reproduction, scale, stored)
     if not any(found.cells.values()):
         return None
-    parts = [
-        f"### {reproduction.name}, {scale.name}",
-        made_with(found, f"manyheads reproduce {reproduction.name} --scale {scale.name}"),
-    ]
-    parts.append(rows(*table(reproduction, found)))
+    seeds = max(len(by_seed) for by_seed in found.cells.values())
+    data = {"digits": "", "cifar100": " --data FOLDER", "imagenet": " --data PACKED"}[scale.name]
+    command = f"manyheads reproduce {reproduction.name} --scale {scale.name}{data} --seeds {seeds}"
+    parts = [f"### {reproduction.name}, {scale.name}", made_with(found, command), rows(*table(reproduction, found))]
     if reproduction.claims:
-        parts.append(rows(["claim", "here", "by"], claims(reproduction, found)))
-    warned = collapsed(found)
-    if warned:
-        parts.append(warned)
+        parts.append(rows(["claim", "here", "seeds", "by"], claims(reproduction, scale, found)))
+    parts += warnings(found)
     parts.append(f"![{reproduction.title}, {scale.name}](images/{picture(reproduction, scale)})")
     return "\n\n".join(parts)
 
@@ -108,20 +108,25 @@ def mean_and_spread(values: Sequence[float]) -> str:
     return f"{mean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
 
 
-def claims(reproduction: Reproduction, found: Found) -> list[list[str]]:
-    """Each claim, whether it holds, and by how much."""
+def claims(reproduction: Reproduction, scale: Scale, found: Found) -> list[list[str]]:
+    """Each claim, whether it holds, for how many seeds it was judged, and by how much."""
     lines = []
-    for claim in reproduction.claims:
+    for claim in reproduction.claims_at(scale):
+        text = f"*Ours*: {claim.text}" if claim.ours else claim.text
         verdict = claim.verdict(found)
-        text = f"{claim.text} (ours)" if claim.ours else claim.text
-        lines.append([text, WORDS[verdict.answer] if verdict else "not run", verdict.evidence if verdict else ""])
+        if verdict is None:
+            lines.append([text, "not run", "", ""])
+        else:
+            lines.append([text, WORDS[verdict.answer], str(verdict.seeds), verdict.evidence])
     return lines
 
 
-def collapsed(found: Found) -> str:
-    """Which cells had heads that name one class only."""
+def warnings(found: Found) -> list[str]:
+    """Cells with heads that name one class only; cells that were made of different data."""
     cells = [cell for cell, by_seed in found.cells.items() if any(result.collapsed for result in by_seed.values())]
-    return f"Heads collapsed (they name one class for nearly everything) in: {', '.join(cells)}." if cells else ""
+    said = [f"Heads collapsed (they name one class for nearly everything) in: {', '.join(cells)}."] if cells else []
+    data = {result.data for by_seed in found.cells.values() for result in by_seed.values() if result.data}
+    return said + (["**These cells were not all made of the same data.**"] if len(data) > 1 else [])
 
 
 def made_with(found: Found, command: str) -> str:
@@ -133,8 +138,8 @@ def made_with(found: Found, command: str) -> str:
     code = sorted({result.code[:8] for result in every.values()})
     minutes = sum(result.seconds for result in every.values()) / 60
     return (
-        f"`{command}`: {len(every)} runs, {minutes:.0f} minutes of runs in all; {'; '.join(where)}; code "
-        f"{', '.join(code)}."
+        f"`{command}`: {len(every)} runs that took {minutes:.0f} minutes, one after the other; {'; '.join(where)}; "
+        f"code {', '.join(code)}."
     )
 
 

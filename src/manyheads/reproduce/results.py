@@ -1,17 +1,17 @@
 """What is kept of a cell when its run has ended: one small JSON file, found again by the hash of what made it.
 
 A result belongs to a configuration (where the data lie, how often to save and to look are not part of it) and to the
-code that decides numbers. Which engine ran is recorded, but is not part of the hash: engines give the same numbers up
-to rounding.
+code that decides numbers. The key has what differs from defaults: a new knob does not change the keys of old cells.
 """
 
+import dataclasses
 import hashlib
 import io
 import json
 import re
 import tokenize
 from ast import ClassDef, Constant, Expr, FunctionDef, Module, parse, walk
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -20,15 +20,17 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from manyheads.algorithms import make_algorithm
 from manyheads.errors import RunError
 from manyheads.experiment import Experiment
 from manyheads.files import write_whole
-from manyheads.runs import Event
+from manyheads.runs import Manifest, read_events, read_summary
 
-# Everything between a configuration and an accuracy, but for the engines.
+# Everything between a configuration and an accuracy.
 DECIDES_NUMBERS = (
-    "seeds.py", "graph.py", "data", "models", "confidence.py", "density.py", "distillation.py", "snapshot.py",
-    "predictions.py", "pool.py", "client.py", "algorithms", "evaluate.py", "checks.py", "ensemble.py",
+    "seeds.py", "outputs.py", "experiment.py", "graph.py", "data", "models", "confidence.py", "density.py",
+    "distillation.py", "snapshot.py", "predictions.py", "pool.py", "client.py", "algorithms", "evaluate.py",
+    "checks.py", "ensemble.py", "engine", "training.py",
 )  # fmt: skip
 
 
@@ -51,7 +53,8 @@ class Result(BaseModel):
     seed: int
     key: str  # of its configuration
     code: str  # of the code that decides numbers
-    experiment: dict[str, Any]
+    experiment: dict[str, Any]  # what differs from defaults
+    data: str | None  # a hash of the data
     version: str
     torch: str
     hardware: str
@@ -72,10 +75,9 @@ class Result(BaseModel):
 Stored = dict[tuple[str, int], Result]  # by key and seed
 
 
-def result_of(
-    experiment: Experiment, summary: Mapping[str, Any], events: Iterable[Event], *, cell: str, scale: str, hardware: str
-) -> Result:
+def result_of(experiment: Experiment, folder: Path, *, cell: str, scale: str, hardware: str) -> Result:
     """What is kept of a finished run."""
+    summary, events = read_summary(folder), read_events(folder)
     judged = {event["after"]: event for event in events if event.get("after") and event["part"] == "test"}
     return Result(
         cell=cell,
@@ -83,7 +85,8 @@ def result_of(
         seed=experiment.seed,
         key=key_of(experiment),
         code=code_of_numbers(),
-        experiment=_without_places(experiment),
+        experiment=told_of(experiment),
+        data=Manifest.unseal(folder / "checkpoints" / "manifest.json").data,
         hardware=hardware,
         after={after: [by_head[0] for by_head in event["shared_accuracy"]] for after, event in judged.items()},
         clients=[OfClient(**{name: own[name] for name in OfClient.model_fields}) for own in summary["clients"]],
@@ -99,20 +102,28 @@ _AS_IN_SUMMARY = (
 
 def key_of(experiment: Experiment) -> str:
     """A hash of all that a configuration says about numbers, but for the seed."""
-    values = {name: value for name, value in _without_places(experiment).items() if name != "seed"}
+    values = {name: value for name, value in told_of(experiment).items() if name != "seed"}
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _without_places(experiment: Experiment) -> dict[str, Any]:
-    """The configuration without what is not about numbers: paths, and how often something is written down."""
-    values = experiment.model_dump(exclude_none=True)
+def told_of(experiment: Experiment) -> dict[str, Any]:
+    """What differs from defaults, without what is not about numbers: paths, how often something is written down."""
+    values = experiment.model_dump(exclude_none=True, exclude_defaults=True)
     values["data"].pop("path", None)
     if isinstance(values["data"].get("public"), dict):
         values["data"]["public"].pop("path", None)
-    for name in ("save_seconds", "log_every"):
-        del values["training"][name]
-    del values["evaluate"]["every"]
-    return values
+    for section, name in (("training", "save_seconds"), ("training", "log_every"), ("evaluate", "every")):
+        values.get(section, {}).pop(name, None)
+    made: Any = make_algorithm(experiment.algorithm)
+    fields = [(field, getattr(made, field.name)) for field in dataclasses.fields(made)]
+    chosen = {field.name: knob for field, knob in fields if knob != _usual(field)}
+    plain = {name: knob.model_dump() if isinstance(knob, BaseModel) else knob for name, knob in chosen.items()}
+    values["algorithm"] = {"name": experiment.algorithm.name} | plain
+    return {name: value for name, value in values.items() if value != {}}
+
+
+def _usual(field: "dataclasses.Field[Any]") -> Any:
+    return field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
 
 
 @cache
@@ -137,7 +148,7 @@ def _sources(place: Traversable, path: str) -> Iterable[tuple[str, str]]:
 
 def bare(source: str) -> str:
     """Source code without comments, docstrings and empty lines; the same under every version of Python."""
-    lines = source.splitlines()
+    lines = source.split("\n")
     for node in walk(parse(source)):
         first = node.body[0] if isinstance(node, Module | ClassDef | FunctionDef) and node.body else None
         if isinstance(first, Expr) and isinstance(first.value, Constant) and isinstance(first.value.value, str):
@@ -168,8 +179,11 @@ def write_result(folder: Path, result: Result) -> Path:
     """Under a name that a person can find; it replaces what earlier code made of the same cell."""
     path = folder / result.scale / f"{slug(result.cell)}-seed-{result.seed}-{result.key[:6]}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    rounded = json.loads(result.model_dump_json(), parse_float=lambda text: round(float(text), 5))
-    write_whole(path, (json.dumps(rounded, indent=1) + "\n").encode())
+    written = json.loads(result.model_dump_json(exclude={"experiment"}), parse_float=lambda text: round(float(text), 5))
+    write_whole(path, (json.dumps(written | {"experiment": result.experiment}, indent=1) + "\n").encode())
+    for other in path.parent.glob(f"*-seed-{result.seed}-{result.key[:6]}.json"):
+        if other != path:  # the same cell, as another reproduction called it
+            other.unlink()
     return path
 
 

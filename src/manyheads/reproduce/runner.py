@@ -9,10 +9,12 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass
-from multiprocessing import active_children, get_context
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +23,13 @@ import torch
 from manyheads.engine import ENGINES, home, options_for
 from manyheads.engine.base import Window
 from manyheads.engine.parallel import usable_cores
-from manyheads.ensemble import assemble
-from manyheads.errors import ManyheadsError, TrainingError
+from manyheads.ensemble import Ensemble, assemble
+from manyheads.errors import ManyheadsError, Stopped, TrainingError
 from manyheads.experiment import Experiment
 from manyheads.reproduce.base import Found, Reproduction
 from manyheads.reproduce.results import Result, Stored, code_of_numbers, key_of, result_of, slug, write_result
 from manyheads.reproduce.scales import Scale
-from manyheads.runs import read_events, read_summary
+from manyheads.runs import read_summary
 from manyheads.training import Interrupted, Silent, one_thread, resume, train
 
 TELL_SECONDS = 0.5
@@ -44,6 +46,7 @@ class Job:
     experiment: Experiment
     folder: Path
     how: How
+    again: bool = False  # also where its run has ended already
 
     @property
     def work(self) -> float:
@@ -57,7 +60,10 @@ class Job:
     @property
     def share(self) -> float:
         """How much of the machine it keeps busy: a core, or the part of a GPU that its clients fill."""
-        return min(1.0, self.experiment.clients / FULL_GPU) if self.how["engine"] == "cuda" else 1.0 / usable_cores()
+        if self.how["engine"] == "cuda":
+            return min(1.0, self.experiment.clients / FULL_GPU)
+        on_a_core = self.how["engine"] == "plain" and (self.how.get("device") or "cpu") == "cpu"
+        return 1.0 / usable_cores() if on_a_core else 1.0
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,7 @@ def plan(
                     stale += 1
                 label = f"{reproduction.name} {name}"
                 folder = out / scale.name / f"{slug(label)}-seed-{seed}-{at[0][:6]}-{code_of_numbers()[:6]}"
-                jobs[at] = Job(label, scale.name, scale.at(cell.with_values(seed=seed), data), folder, how)
+                jobs[at] = Job(label, scale.name, scale.at(cell.with_values(seed=seed), data), folder, how, again)
     return Plan(sorted(jobs.values(), key=lambda job: -job.work), done, stale)
 
 
@@ -119,33 +125,35 @@ def find(reproduction: Reproduction, scale: Scale, stored: Stored) -> Found:
     return Found(found)
 
 
-class Stopped(ManyheadsError):
-    """Somebody asked to stop; what was under way is saved."""
-
-    def __init__(self) -> None:
-        super().__init__("stopped and saved; the same command goes on where it stopped")
-
-
 class CellFailed(TrainingError):
     """A cell could not be run; the others were."""
 
 
+class Watching:
+    """What a person may want to hear while many cells run; this one does nothing about it."""
+
+    def progressed(self, work: float) -> None:
+        """So much work was done."""
+
+    def noted(self, text: str) -> None:
+        """Something that a person should know."""
+
+    def stopping(self) -> None:
+        """Somebody asked to stop: runs go on to the end of their window and save."""
+
+
 def run_all(
-    jobs: Sequence[Job],
-    results: Path,
-    *,
-    at_once: int | None = None,
-    progressed: Callable[[float], None] = lambda work: None,
-) -> Iterator[Result]:
+    jobs: Sequence[Job], results: Path, *, at_once: int | None = None, watching: Watching | None = None
+) -> Generator[Result, None, None]:
     """Run jobs in worker processes, store each result when it is there, and give it.
 
-    As many at a time as fill the machine, or `at_once`. `progressed` is told of work that was done. A first request to
-    stop lets runs end their window and save.
+    As many at a time as fill the machine, or `at_once`.
     """
+    watching = watching or Watching()
     context = get_context("spawn")  # a fork would lose what a GPU's driver started
     told: Any = context.SimpleQueue()
     most = at_once or max(FULL_GPU, usable_cores())
-    with ProcessPoolExecutor(most, context, _worker, (told,)) as pool, _listening(told, progressed):
+    with ProcessPoolExecutor(most, context, _worker, (told,)) as pool, _listening(told, watching):
         waiting, problems = list(jobs), list[str]()
         running: dict[Future[Result | None], Job] = {}
         try:
@@ -163,7 +171,13 @@ def run_all(
                             shutil.rmtree(job.folder / "checkpoints", ignore_errors=True)
                             yield result
         except KeyboardInterrupt:
-            raise Stopped from None
+            watching.stopping()
+            raise Stopped("stopped; the same command goes on where each cell was last saved") from None
+        except BrokenProcessPool:
+            raise CellFailed(
+                "a worker process was lost, perhaps for want of memory; the same command goes on, with --at-once 1 "
+                "it needs less"
+            ) from None
         finally:
             if running:
                 _stop_workers(pool, running)
@@ -183,13 +197,14 @@ def _stop_workers(pool: ProcessPoolExecutor, running: Mapping[Future[Any], Job])
     """Nothing new begins; what runs is asked to save. A second Ctrl-C does not wait for that."""
     for future in running:
         future.cancel()
-    for child in active_children():
-        child.terminate()
+    workers = [child for child in active_children() if child.name.startswith("SpawnProcess")]
+    for worker in workers:
+        worker.terminate()
     try:
         pool.shutdown(cancel_futures=True)
     except KeyboardInterrupt:
-        for child in active_children():
-            child.kill()
+        for worker in workers:
+            worker.kill()
 
 
 @contextlib.contextmanager
@@ -209,12 +224,15 @@ def _terminated_like_interrupted() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _listening(told: Any, progressed: Callable[[float], None]) -> Iterator[None]:
-    """Pass on what workers tell, in a thread of its own."""
+def _listening(told: Any, watching: Watching) -> Iterator[None]:
+    """Pass on what workers tell, in a thread of its own: work that was done, or a note."""
 
     def listen() -> None:
-        while (work := told.get()) is not None:
-            progressed(work)
+        while (what := told.get()) is not None:
+            if isinstance(what, str):
+                watching.noted(what)
+            else:
+                watching.progressed(what)
 
     thread = threading.Thread(target=listen, daemon=True)
     thread.start()
@@ -226,6 +244,7 @@ def _listening(told: Any, progressed: Callable[[float], None]) -> Iterator[None]
 
 
 _told: Any = None  # in a worker: where it tells of its progress
+_stopping = threading.Event()  # in a worker: it was asked to stop, perhaps before it trained
 
 
 def _worker(told: Any) -> None:
@@ -234,23 +253,50 @@ def _worker(told: Any) -> None:
     _told = told
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # One that dies at once, because it has nothing to do, would break the pool, which then kills the others.
+    signal.signal(signal.SIGTERM, lambda number, frame: _stopping.set())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Nobody is there any more who asked for this: save, and leave."""
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+    while not _idle.wait(timeout=1.0):
+        pass
+    os._exit(1)
+
+
+_idle = threading.Event()
+_idle.set()
 
 
 class _Telling(Silent):
-    """Tells of work, now and then; stops when nobody is there any more who asked for it."""
+    """Tells of work, now and then, and of notes."""
 
     def __init__(self, job: Job) -> None:
+        self._name = f"{job.cell}, seed {job.experiment.seed}"
         self._of_one = job.work / (job.experiment.clients * job.experiment.training.steps)
-        self._parent = os.getppid()
         self._done, self._said = 0.0, time.perf_counter()
+
+    def started(self, ensemble: Ensemble, step: int) -> None:
+        self._done += step * ensemble.experiment.clients * self._of_one
+        if _stopping.is_set():  # before there was anybody who heard it
+            os.kill(os.getpid(), signal.SIGTERM)
 
     def progressed(self, client_steps: int) -> None:
         self._done += client_steps * self._of_one
         if time.perf_counter() - self._said >= TELL_SECONDS:
             self.tell()
-            if os.getppid() != self._parent:
-                self._parent = os.getppid()
-                os.kill(os.getpid(), signal.SIGTERM)
+
+    def noted(self, text: str) -> None:
+        if _told is not None:
+            _told.put(f"{self._name}: {text}")
+
+    def went_back(self, step: int, why: str) -> None:
+        self.noted(f"{why}; goes on from step {step}")
 
     def tell(self) -> None:
         if _told is not None:
@@ -260,35 +306,44 @@ class _Telling(Silent):
 
 def run_job(job: Job) -> Result | None:
     """Run a cell, or go on with it, in this process; None where it was asked to stop."""
-    telling = _Telling(job)
+    if _stopping.is_set():
+        return None
+    _idle.clear()
     try:
-        if (job.folder / "summary.json").exists():
-            summary, experiment = read_summary(job.folder), job.experiment
-        else:
-            go_on = (job.folder / "experiment.toml").exists()
-            done = (
-                resume(job.folder, **job.how, observer=telling)
-                if go_on
-                else train(job.experiment, job.folder, **job.how, observer=telling)
-            )
-            summary, experiment = done.summary, job.experiment
+        device = _run(job)
+        return result_of(job.experiment, job.folder, cell=job.cell, scale=job.scale, hardware=hardware(device))
     except Interrupted:
         return None
     except ManyheadsError as error:
         raise CellFailed(str(error)) from None  # one that can travel between processes
     finally:
+        _let_go()
+        _idle.set()
+
+
+def _run(job: Job) -> str:
+    """Says on which device."""
+    ended = (job.folder / "summary.json").exists()
+    if ended and job.again:
+        shutil.rmtree(job.folder)
+    elif ended and (job.folder / "checkpoints" / "manifest.json").exists():
+        return str(read_summary(job.folder)["device"])
+    elif ended:
+        shutil.rmtree(job.folder)  # its result was stored and then removed
+    telling = _Telling(job)
+    go_on = (job.folder / "experiment.toml").exists()
+    go = partial(resume, job.folder) if go_on else partial(train, job.experiment, job.folder)
+    try:
+        return str(go(**job.how, observer=telling).summary["device"])
+    finally:
         telling.tell()
-        gc.collect()  # graphs and their memory go before the next cell comes
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-    return result_of(
-        experiment,
-        summary,
-        read_events(job.folder),
-        cell=job.cell,
-        scale=job.scale,
-        hardware=hardware(summary["device"]),
-    )
+
+
+def _let_go() -> None:
+    """Graphs and their memory, before the next cell comes."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def hardware(device: str) -> str:
@@ -305,32 +360,30 @@ def processor() -> str:
 
 
 def seconds_for(job: Job) -> float:
-    """About how long a job takes here, from a few steps of it."""
+    """About how long a job takes here, from a few steps of it; on a CPU from two clients with small batches."""
     options = options_for(**job.how)
-    small = {"clients": 2, "training": {"batch_size": 8, "public_batch_size": 8}}
-    tried = (
-        job.experiment if options.device != "cpu" else job.experiment.with_values(**_fits_two(job.experiment, small))
-    )
-    steps = 1 if options.device == "cpu" else 10
-    with (
-        one_thread(),
-        contextlib.closing(
-            ENGINES[job.how["engine"]](assemble(tried, home(job.how["engine"], options.device)), options)
-        ) as engine,
-    ):
+    on_cpu = options.device == "cpu"
+    tried, steps = (_smaller(job.experiment), 1) if on_cpu else (job.experiment, 10)
+    engine = ENGINES[job.how["engine"]](assemble(tried, home(job.how["engine"], options.device)), options)
+    with one_thread(), contextlib.closing(engine):
         engine.exchange(step=0)
         engine.train(Window(0, steps), lambda _: None)
         began = time.perf_counter()
         engine.train(Window(steps, 2 * steps), lambda _: None)
         spent = time.perf_counter() - began
-    done = Job(job.cell, job.scale, tried.with_values(training={"steps": steps}), job.folder, job.how).work
-    return spent * job.work / done
+    del engine
+    _let_go()
+    done = replace(job, experiment=tried.with_values(training={"steps": steps})).work
+    return spent * job.work / done / (usable_cores() if on_cpu else 1)
 
 
-def _fits_two(experiment: Experiment, values: dict[str, Any]) -> dict[str, Any]:
-    """The same with two clients: lists hold one entry for each."""
+def _smaller(experiment: Experiment) -> Experiment:
+    """With two clients (lists hold one entry for each) and small batches."""
     lists = {key: getattr(experiment.model, key)[:2] for key in experiment.model.lists}
-    return {**values, "model": lists, "algorithm": {"pool_size": 2} if experiment.algorithm.name == "mhd" else {}}
+    targets = experiment.algorithm.options().get("targets_per_step", 1)
+    pool = {"pool_size": max(2, targets)} if experiment.algorithm.name == "mhd" else {}
+    batches = {"batch_size": 8, "public_batch_size": 8}
+    return experiment.with_values(clients=2, model=lists, algorithm=pool, training=batches)
 
 
 def try_out(job: Job, steps: int) -> float:

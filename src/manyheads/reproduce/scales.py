@@ -21,8 +21,8 @@ class Scale:
     grid: Values  # `[model]` of a grid of many cells
     small: Values  # `[model]` of the small and of the large clients among which models differ
     large: Values
-    half_of_the_labels: int
-    files: tuple[str, ...] = ()  # what --data has to hold; none: --data is itself what is read
+    classes: int
+    in_folder: bool = False  # --data is a folder of files; otherwise it is itself what is read
     fedmd: Values = field(default_factory=dict)  # what the comparison with FedMD reads and trains
 
     @property
@@ -38,7 +38,7 @@ class Scale:
             return experiment
         data = data or Path()
         public = experiment.data.public
-        values: Values = {"path": str(data / experiment.data.path if self.files else data)}
+        values: Values = {"path": str(data / experiment.data.path if self.in_folder else data)}
         if not isinstance(public, str | None):
             values["public"] = public.model_copy(update={"path": str(data / str(public.path))}).model_dump()
         return experiment.with_values(data=values)
@@ -71,7 +71,7 @@ DIGITS = Scale(
     grid={},
     small={"backbone": "cnn", "width": 8},
     large={"backbone": "cnn", "width": 32},
-    half_of_the_labels=5,
+    classes=10,
     fedmd={
         "model": {},
         "data": {},
@@ -92,8 +92,8 @@ CIFAR100 = Scale(
     grid={"backbone": "resnet8", "width": 16},
     small={"backbone": "resnet18", "width": 32},
     large={"backbone": "resnet34", "width": 32},
-    half_of_the_labels=50,
-    files=("cifar100.npz", "cifar10.npz"),
+    classes=100,
+    in_folder=True,
     fedmd={
         "clients": 10,
         "data": {
@@ -133,6 +133,6 @@ IMAGENET = Scale(
     grid={},
     small={"backbone": "resnet18"},
     large={"backbone": "resnet34"},
-    half_of_the_labels=500,
+    classes=1000,
 )
 SCALES = {scale.name: scale for scale in (DIGITS, CIFAR100, IMAGENET)}
