@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from manyheads import Experiment, train
+from manyheads.reproduce.page import rows as rows
 from manyheads.reproduce.runner import processor as processor
 
 Summaries = dict[str, list[dict[str, Any]]]
@@ -65,12 +66,6 @@ def received(summaries: Sequence[Mapping[str, Any]]) -> str:
 def hardware() -> str:
     """Where a table was made."""
     return f"{processor()}, one thread a run, torch {torch.__version__}, float32"
-
-
-def rows(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
-    made = [header, ["---"] * len(header), *lines]
-    return "\n".join("| " + " | ".join(line) + " |" for line in made)
 
 
 def publish(name: str, text: str, options: argparse.Namespace) -> None:

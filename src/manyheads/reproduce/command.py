@@ -226,6 +226,8 @@ def show(screen: Screen, names: Sequence[Reproduction], request: Request) -> Non
         found = find(one, request.scale, stored)
         if any(found.cells.values()):
             _show_one(screen, one, found, request)
+        else:
+            screen.say(f"{one.name}: nothing is stored at the scale {request.scale.name}")
 
 
 def _show_one(screen: Screen, one: Reproduction, found: Found, request: Request) -> None:
@@ -237,7 +239,7 @@ def _show_one(screen: Screen, one: Reproduction, found: Found, request: Request)
     if one.claims:
         judged = Table("claim", "here", "seeds", "by")
         for line in claims(one, request.scale, found):
-            judged.add_row(*(entry.replace("**", "") for entry in line))
+            judged.add_row(*(entry.replace("*", "") for entry in line))
         screen.show(judged)
     for text in warnings(found):
         screen.say(text)

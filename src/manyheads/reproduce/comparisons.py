@@ -147,7 +147,10 @@ def _fedmd(scale: Scale) -> Cells:
         clients=clients, data=given["data"], model=given["model"], algorithm={"pool_size": clients}
     )
     # As many private and as many public batches as MHD: a step has one of both there, one of either here.
-    fedmd = mhd.with_values(algorithm={"name": "fedmd", **given["algorithm"]}, training={"steps": 2 * steps})
+    fedmd = mhd.with_values(
+        algorithm={"name": "fedmd", **given["algorithm"]},
+        training={"steps": 2 * steps, "learning_rate": given["learning_rate"]},
+    )
     backbones = given["model"].get("backbone")
     pooled = _alone(mhd).with_values(clients=1, data={"partition": "skew", "skew": 0.0})
     bases = (

@@ -75,7 +75,8 @@ DIGITS = Scale(
     fedmd={
         "model": {},
         "data": {},
-        "algorithm": {"first_private_steps": 60, "digest_steps": 10, "revisit_steps": 9},
+        "algorithm": {"first_private_steps": 60, "digest_steps": 60, "revisit_steps": 54},
+        "learning_rate": 0.05,
     },
 )
 CIFAR100 = Scale(
@@ -103,7 +104,8 @@ CIFAR100 = Scale(
             "public": {"source": "npz", "path": "cifar10.npz"},
         },
         "model": {"backbone": [f"fedmd{number}" for number in range(10)], "auxiliary_heads": 3},
-        "algorithm": {"first_private_steps": 400, "digest_steps": 100, "revisit_steps": 90},
+        "algorithm": {"first_private_steps": 400, "digest_steps": 400, "revisit_steps": 360},
+        "learning_rate": 0.05,
     },
 )
 IMAGENET = Scale(
