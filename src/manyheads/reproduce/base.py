@@ -117,11 +117,11 @@ def rising(*quantities: Quantity) -> list[Check]:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`yes` where all checks hold for every seed, `no` where they do for none, otherwise `unclear`."""
+    """`yes` where all checks hold for every seed, `no` where one of them holds for none, otherwise `unclear`."""
 
     answer: Answer
     seeds: int
-    evidence: str  # the quantities of its checks, as means over seeds
+    evidence: str  # of each check: its quantity, a mean over seeds, and for how many seeds it holds
 
 
 @dataclass(frozen=True)
@@ -140,11 +140,13 @@ class Claim:
         if not seeds:
             return None
         held = [
-            all(check.above < of_check[seed] < check.below for check, of_check in zip(self.checks, values, strict=True))
-            for seed in seeds
+            sum(check.above < of_check[seed] < check.below for seed in seeds)
+            for check, of_check in zip(self.checks, values, strict=True)
         ]
-        evidence = ", ".join(f"{mean(of_check[seed] for seed in seeds):+.1f}" for of_check in values)
-        return Verdict("yes" if all(held) else "unclear" if any(held) else "no", len(seeds), evidence)
+        means = [mean(of_check[seed] for seed in seeds) for of_check in values]
+        evidence = ", ".join(f"{of_check:+.1f} ({n}/{len(seeds)})" for of_check, n in zip(means, held, strict=True))
+        answer: Answer = "no" if 0 in held else "yes" if min(held) == len(seeds) else "unclear"
+        return Verdict(answer, len(seeds), evidence)
 
 
 Cells = dict[str, Experiment]

@@ -21,7 +21,7 @@ from manyheads.reproduce.base import Found, Reproduction
 from manyheads.reproduce.figures import FIGURES
 from manyheads.reproduce.page import claims, picture, results_page, table, warnings
 from manyheads.reproduce.results import Result, code_of_numbers, read_results
-from manyheads.reproduce.runner import How, Job, Plan, Watching, find, plan, run_all, seconds_for, try_out
+from manyheads.reproduce.runner import CellFailed, How, Job, Plan, Watching, find, plan, run_all, seconds_for, try_out
 from manyheads.reproduce.scales import SCALES, Scale
 
 IN_THE_REPOSITORY = Path("experiments/mhd/results")
@@ -78,10 +78,15 @@ def chosen(request: Request) -> list[Reproduction]:
         names = [name for name, one in NAMES.items() if scale.name in one.scales]
     for name in names:
         if name not in NAMES:
-            raise ConfigurationError(f"{name}: not a table or figure of the paper; {nearest(name, [*NAMES, 'all'])}")
+            called = [one.name for one in NAMES.values() if name.lower() in one.where.lower().replace(" ", "")]
+            called += [one.name for one in NAMES.values() if name.lower() in one.where.lower()]
+            hint = f"that is called {called[0]}" if called and len(name) > 4 else nearest(name, [*NAMES, "all"])
+            raise ConfigurationError(f"{name}: unknown name; {hint}")
         if scale.name not in NAMES[name].scales:
             known = " or ".join(NAMES[name].scales)
-            raise ConfigurationError(f"{name}: makes no sense at the scale {scale.name}; take --scale {known}")
+            raise ConfigurationError(
+                f"{name}: the paper has it at another scale than {scale.name}; take --scale {known}"
+            )
     found = [NAMES[name] for name in names]
     cells = {cell for one in found for cell in one.cells(scale)}
     for cell in request.only:
@@ -110,8 +115,10 @@ def reproduce(screen: Screen, request: Request) -> None:
         return try_all(screen, planned.jobs, request.steps)
     try:
         run(screen, planned, request)
-    finally:  # also where a cell failed: the others can be seen
-        show(screen, names, request)
+    except CellFailed:
+        show(screen, names, request)  # the others can be seen
+        raise
+    show(screen, names, request)
 
 
 def check_data(jobs: Sequence[Job], request: Request) -> None:
@@ -119,7 +126,12 @@ def check_data(jobs: Sequence[Job], request: Request) -> None:
     if jobs and request.scale.mhd.data.source == "packed":
         if request.data is None:
             raise ConfigurationError("--data: missing; give the folder that `manyheads pack` made of ImageNet")
-        read_card(request.data)
+        try:
+            read_card(request.data)
+        except (ConfigurationError, DataError):
+            raise DataError(
+                f"--data {request.data}: not packed; first: manyheads pack IMAGENET FOLDER --size 224"
+            ) from None
     if request.scale.in_folder:
         for path in sorted({path for job in jobs for path in _files(job)}):
             if not Path(path).is_file():
@@ -176,7 +188,9 @@ def run(screen: Screen, planned: Plan, request: Request) -> None:
     """Run what is missing, and say what comes of it as it comes."""
     jobs = planned.jobs
     stale = f" ({planned.stale} of these are stored, but by other code; --keep takes them as they are)"
-    screen.say(f"{len(jobs)} runs to do{stale if planned.stale else ''}, {planned.stored} stored")
+    begun = sum((job.folder / "experiment.toml").exists() for job in jobs)
+    go_on = f", {begun} of them go on where they stopped" if begun and not request.again else ""
+    screen.say(f"{len(jobs)} runs to do{stale if planned.stale else ''}{go_on}, {planned.stored} stored")
     if not jobs:
         return
     if request.scale.name == "imagenet":
@@ -227,7 +241,7 @@ def show(screen: Screen, names: Sequence[Reproduction], request: Request) -> Non
         if any(found.cells.values()):
             _show_one(screen, one, found, request)
         else:
-            screen.say(f"{one.name}: nothing is stored at the scale {request.scale.name}")
+            screen.say(f"{one.name}: nothing is stored in {request.results / request.scale.name}")
 
 
 def _show_one(screen: Screen, one: Reproduction, found: Found, request: Request) -> None:
@@ -237,7 +251,7 @@ def _show_one(screen: Screen, one: Reproduction, found: Found, request: Request)
         made.add_row(*line)
     screen.show(made)
     if one.claims:
-        judged = Table("claim", "here", "seeds", "by")
+        judged = Table("claim", "here", "its parts")
         for line in claims(one, request.scale, found):
             judged.add_row(*(entry.replace("*", "") for entry in line))
         screen.show(judged)
@@ -255,6 +269,8 @@ def draw(one: Reproduction, scale: Scale, found: Found, folder: Path) -> Path:
 
 def write_page(page: Path, results: Path) -> int:
     """The page of all stored results, and its pictures beside it; says how many pictures."""
+    if page.is_dir() or not page.suffix:
+        raise ConfigurationError(f"--page {page}: give a file, such as {page / 'results.md'}")
     stored = {name: read_results(results, name) for name in SCALES}
     drawn = 0
     for one, scale in itertools.product(NAMES.values(), SCALES.values()):

@@ -65,7 +65,8 @@ def regularization_figure(reproduction: Reproduction, found: Found) -> Figure:
             axes.set_title(f"s = {skew}, {task} accuracy", fontsize=10)
             axes.set_xlabel("$\\nu_{emb}$")
             axes.set_ylabel("%")
-    panels[0][0].legend(fontsize=8, title="main solid, auxiliary dashed", title_fontsize=8)
+    if panels[0][0].get_legend_handles_labels()[0]:
+        panels[0][0].legend(fontsize=8, title="main solid, auxiliary dashed", title_fontsize=8)
     return figure
 
 
@@ -85,7 +86,8 @@ def heads_figure(reproduction: Reproduction, found: Found) -> Figure:
         axes.set_xlabel("head")
         axes.set_ylabel("%")
         axes.set_title(f"s = {skew}", fontsize=10)
-    panels[1].legend(fontsize=8, title="shared solid, private dot-dashed", title_fontsize=8)
+    if panels[1].get_legend_handles_labels()[0]:
+        panels[1].legend(fontsize=8, title="shared solid, private dot-dashed", title_fontsize=8)
     return figure
 
 
@@ -157,7 +159,7 @@ def topologies_figure(reproduction: Reproduction, found: Found) -> Figure:
         Line2D([], [], marker="s", linestyle="", color=_grey(head), label=("main", "1", "2", "3")[head])
         for head in range(4)
     ]
-    by_hop.legend(handles=handles, fontsize=8, title="head", ncols=4)
+    figure.legend(handles=handles, fontsize=8, title="head", ncols=4, loc="outside upper right")
     return figure
 
 

@@ -8,18 +8,24 @@ from manyheads.reproduce.results import Result, Stored
 from manyheads.reproduce.runner import find
 from manyheads.reproduce.scales import SCALES, Scale
 
-WORDS = {"yes": "holds", "no": "**does not hold**", "unclear": "unclear: seeds disagree"}
+WORDS = {"yes": "holds", "no": "**does not hold**", "unclear": "unclear"}
 HEAD = """# The paper, reproduced
 
-Made by `manyheads reproduce --page docs/results.md` from the stored results in `experiments/mhd/results/`; nothing is
-typed here. The paper trained ResNet-34 on ImageNet; here the same questions are asked at other scales, so what can be
-compared is whether its claims hold, not the numbers.
-
-An entry is the mean over seeds in percent, ± the standard deviation over seeds where there are several, and in brackets
-what the paper printed. A claim *holds* where it is so for every seed, and *does not hold* where it is so for none;
-behind it stand the differences that it speaks of, as means over seeds. *Ours*: not the paper's claim, and not counted
-below. What each cell is, and what was tried where a claim fails: the notes in `experiments/mhd/`. Speed and memory:
+Made by `manyheads reproduce --page` from stored results; nothing is typed here. The paper trained ResNet-34 on
+ImageNet; here the same questions are asked at other scales, so what can be compared is whether its claims hold, not
+the numbers. The largest difference to the paper: a ramp, without which the chain of heads locks onto untrained
+targets at these scales ([choice](#choice)). All others: [deviations.md](deviations.md). Speed and memory:
 [measurements.md](measurements.md).
+
+*Private* is the main head's test accuracy on the labels that a client has, as often as it has them; *shared* is
+accuracy on all labels alike; both are means over clients. s is the skew: 0 deals labels out evenly, with 100 a client
+gets 101 times as many of its own. An entry is the mean over seeds in percent, ± the standard deviation (of a sample)
+over seeds, and in brackets what the paper printed.
+
+A claim has parts, each a bound on a difference between entries. The last column gives each part's difference, as a
+mean over seeds, and for how many seeds the part is so. A claim *holds* where all parts are so for every seed, *does
+not hold* where a part is so for none, and is *unclear* otherwise. *Ours* are claims that the paper does not make;
+they are not in the overview. What each cell is: the notes in `experiments/mhd/`, with what is known about failures.
 """
 
 
@@ -35,7 +41,7 @@ def results_page(names: Sequence[Reproduction], stored: dict[str, Stored]) -> st
         if parts:
             note = f"[Note](../experiments/mhd/{reproduction.name}/README.md)."
             sections += [
-                f"## {reproduction.name}\n{reproduction.title}. The paper: {reproduction.where}. {note}",
+                f"## {reproduction.name}\n{reproduction.title} ({reproduction.where}). {note}",
                 *parts,
             ]
     return "\n\n".join(section.strip() for section in sections) + "\n"
@@ -50,8 +56,8 @@ def _overview(names: Sequence[Reproduction], stored: dict[str, Stored]) -> str:
             continue
         counts = [_count(reproduction, scale, stored[scale.name]) for scale in shown]
         lines.append([f"[{reproduction.name}](#{reproduction.name})", reproduction.title, *counts])
-    header = ["", "question", *(f"claims that hold, {scale.name}" for scale in shown)]
-    about = "\n".join(f"- *{scale.name}*: {scale.about}." for scale in shown)
+    header = ["", "question", *(f"claims, {scale.name}" for scale in shown)]
+    about = "\n".join(f"- *{scale.name}*: {scale.about}.{_so_far(names, scale, stored[scale.name])}" for scale in shown)
     return f"{about}\n\n{rows(header, lines)}"
 
 
@@ -59,11 +65,18 @@ def _count(reproduction: Reproduction, scale: Scale, stored: Stored) -> str:
     """Of the paper's own claims."""
     found = find(reproduction, scale, stored)
     judged = [claim.verdict(found) for claim in reproduction.claims_at(scale) if not claim.ours]
-    answers = [verdict.answer for verdict in judged if verdict is not None]
-    if not answers:
+    answers = [verdict.answer if verdict else "not run" for verdict in judged]
+    words = {"yes": "hold", "unclear": "unclear", "no": "do not", "not run": "not run"}
+    if set(answers) <= {"not run"}:
         return ""
-    unclear = f", {answers.count('unclear')} unclear" if "unclear" in answers else ""
-    return f"{answers.count('yes')} of {len(answers)}{unclear}"
+    return ", ".join(f"{answers.count(answer)} {word}" for answer, word in words.items() if answer in answers)
+
+
+def _so_far(names: Sequence[Reproduction], scale: Scale, stored: Stored) -> str:
+    """What of a scale has not been run."""
+    found = {one.name: find(one, scale, stored).cells for one in names if scale.name in one.scales}
+    missing = [name for name, cells in found.items() if not all(cells.values())]
+    return f" Not or not wholly run yet: {', '.join(missing)}." if missing else ""
 
 
 def _at_scale(reproduction: Reproduction, scale: Scale, stored: Stored) -> str | None:
@@ -75,7 +88,7 @@ def _at_scale(reproduction: Reproduction, scale: Scale, stored: Stored) -> str |
     command = f"manyheads reproduce {reproduction.name} --scale {scale.name}{data} --seeds {seeds}"
     parts = [f"### {reproduction.name}, {scale.name}", made_with(found, command), rows(*table(reproduction, found))]
     if reproduction.claims:
-        parts.append(rows(["claim", "here", "seeds", "by"], claims(reproduction, scale, found)))
+        parts.append(rows(["claim", "here", "its parts"], claims(reproduction, scale, found)))
     parts += warnings(found)
     parts.append(f"![{reproduction.title}, {scale.name}](images/{picture(reproduction, scale)})")
     return "\n\n".join(parts)
@@ -109,15 +122,12 @@ def mean_and_spread(values: Sequence[float]) -> str:
 
 
 def claims(reproduction: Reproduction, scale: Scale, found: Found) -> list[list[str]]:
-    """Each claim, whether it holds, for how many seeds it was judged, and by how much."""
+    """Each claim, whether it holds, and what its parts are."""
     lines = []
     for claim in reproduction.claims_at(scale):
         text = f"*Ours*: {claim.text}" if claim.ours else claim.text
         verdict = claim.verdict(found)
-        if verdict is None:
-            lines.append([text, "not run", "", ""])
-        else:
-            lines.append([text, WORDS[verdict.answer], str(verdict.seeds), verdict.evidence])
+        lines.append([text, WORDS[verdict.answer] if verdict else "not run", verdict.evidence if verdict else ""])
     return lines
 
 
@@ -137,10 +147,7 @@ def made_with(found: Found, command: str) -> str:
     where = sorted({f"{r.hardware}, {r.engine} engine, {r.precision}, torch {r.torch}" for r in every.values()})
     code = sorted({result.code[:8] for result in every.values()})
     minutes = sum(result.seconds for result in every.values()) / 60
-    return (
-        f"`{command}`: {len(every)} runs that took {minutes:.0f} minutes, one after the other; {'; '.join(where)}; "
-        f"code {', '.join(code)}."
-    )
+    return f"`{command}`: {len(every)} runs, {minutes:.0f} minutes in sum; {'; '.join(where)}; code {', '.join(code)}."
 
 
 def rows(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
