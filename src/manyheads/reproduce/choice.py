@@ -25,7 +25,7 @@ class Candidate:
         return ", ".join(parts + (["empty at first"] if self.pool_start == "empty" else []))
 
 
-SHORT, USUAL, LONG, NONE = (0.05, 0.15), (0.1, 0.3), (0.2, 0.4), (0.0, 0.0)
+SHORT, USUAL, LONG, LONGEST, NONE = (0.05, 0.15), (0.1, 0.3), (0.2, 0.4), (0.3, 0.5), (0.0, 0.0)
 CANDIDATES = {
     "digits": (
         *(Candidate(every, ramp) for every, ramp in product((5, 10, 20), (USUAL, LONG))),
@@ -34,6 +34,8 @@ CANDIDATES = {
     ),
     "cifar100": (
         *(Candidate(every, ramp) for every, ramp in product((25, 50), (USUAL, LONG))),
+        Candidate(13, LONG),  # as often as in the paper, in its share of the steps
+        Candidate(25, LONGEST),
         Candidate(100, USUAL),
         Candidate(100, USUAL, faster=2.0),
         Candidate(100, SHORT),
