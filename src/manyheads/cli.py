@@ -28,6 +28,14 @@ from manyheads.judge import judge
 from manyheads.report import plots, tables
 from manyheads.reproduce import command as reproducing
 from manyheads.runs import read_experiment, read_summary
+from manyheads.series import (
+    BETWEEN_RUNS,
+    check_same_experiment,
+    plot_if_missing,
+    run_folders,
+    run_or_go_on,
+    short_names,
+)
 from manyheads.training import Interrupted, Result, resume, train
 from manyheads.version import __version__
 
@@ -68,9 +76,6 @@ GpusPerClient = Annotated[
 ]
 Seeds = Annotated[int, typer.Option(min=1, help="How many seeds to run, from the experiment's on.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Plain lines instead of a progress bar.")]
-
-
-BETWEEN_RUNS = "stopped before the next run; what has ended is saved"
 
 
 def command(function: Command, name: str | None = None) -> Command:
@@ -166,11 +171,11 @@ def run(
     if (folder / "experiment.toml").exists():
         raise RunError(f"{folder}: is a run itself; give another folder with --out")
     first = check(loaded)
-    _check_same_experiment(first.experiment, folder)
+    check_same_experiment(first.experiment, folder)
     numbers = range(loaded.seed, loaded.seed + seeds)
     every = {seed: check(loaded.with_values(seed=seed), loaded=first).experiment for seed in numbers}
     try:
-        summaries = [_run_or_go_on(screen, seeded, folder / f"seed-{seed}", how) for seed, seeded in every.items()]
+        summaries = [run_or_go_on(screen, seeded, folder / f"seed-{seed}", how) for seed, seeded in every.items()]
     except Interrupted:
         raise Stopped("stopped and saved; the same command goes on with this seed and the next ones") from None
     screen.show(tables.seeds_table(summaries))
@@ -196,7 +201,7 @@ def resume_run(
     read_experiment(folder)
     if (folder / "summary.json").exists():
         screen.say(f"{folder}: this run has ended already.")
-        _plot_if_missing(folder)
+        plot_if_missing(folder)
         _show_tables(screen, read_summary(folder))
         return
     with screen.watch(folder.name) as watcher:
@@ -282,17 +287,17 @@ def compare(
 ) -> None:
     """Show runs side by side."""
     screen = Screen(quiet)
-    named = dict(zip(_short_names(runs), runs, strict=True))
+    named = dict(zip(short_names(runs), runs, strict=True))
     for folder in runs:
-        first = _run_folders(folder)[0]
+        first = run_folders(folder)[0]
         if first != folder:
-            _check_same_experiment(read_experiment(first), folder)
-    summaries = {name: [read_summary(run) for run in _run_folders(folder)] for name, folder in named.items()}
+            check_same_experiment(read_experiment(first), folder)
+    summaries = {name: [read_summary(run) for run in run_folders(folder)] for name, folder in named.items()}
     screen.show(tables.compare_table(summaries))
     for text in tables.differences_text(summaries):
         screen.say(text)
     if plot is not None:
-        plots.save(plots.compare_figure({name: _run_folders(folder) for name, folder in named.items()}), plot)
+        plots.save(plots.compare_figure({name: run_folders(folder) for name, folder in named.items()}), plot)
         screen.say(f"Picture: {plot}")
 
 
@@ -334,13 +339,13 @@ def frontier(
     made = cells(loaded.experiment, loaded.dataset.classes)
     places = {name: folder / name.replace(",", "").replace(" ", "-").lower() for name in made}
     for name, cell in made.items():  # all of them before the first is run
-        _check_same_experiment(check(cell.experiment, loaded=loaded).experiment, places[name])
+        check_same_experiment(check(cell.experiment, loaded=loaded).experiment, places[name])
     summaries: dict[str, list[dict[str, Any]]] = {name: [] for name in made}
     try:
         for name, cell in made.items():
             for seed in range(loaded.experiment.seed, loaded.experiment.seed + seeds):
                 place, seeded = places[name] / f"seed-{seed}", cell.experiment.with_values(seed=seed)
-                summaries[name].append(_run_or_go_on(screen, seeded, place, how, name))
+                summaries[name].append(run_or_go_on(screen, seeded, place, how, name))
     except Interrupted:
         raise Stopped("stopped and saved; the same command goes on where it stopped") from None
     screen.show(tables.compare_table(summaries))
@@ -462,49 +467,6 @@ def _how(*given: Any) -> dict[str, Any]:
     """The keywords of `train` and `resume` that say how windows are run."""
     names = ("engine", "device", "workers", "address", "gpus_per_client", "precision", "profile")
     return dict(zip(names, given, strict=False))
-
-
-def _run_or_go_on(
-    screen: Screen, experiment: Experiment, folder: Path, how: dict[str, Any], name: str = ""
-) -> dict[str, Any]:
-    """One seed of several: the same command again goes on where it was stopped."""
-    same = (folder / "experiment.toml").exists()
-    if same and (folder / "summary.json").exists():
-        _plot_if_missing(folder)
-        return read_summary(folder)
-    with screen.watch(f"{name} seed {experiment.seed}".strip()) as watcher:
-        go = functools.partial(resume, folder) if same else functools.partial(train, experiment, folder)
-        result = go(**how, observer=watcher)
-    plots.plot_run(folder)
-    if result.stop_requested:
-        raise Stopped(BETWEEN_RUNS)
-    return result.summary
-
-
-def _check_same_experiment(experiment: Experiment, folder: Path) -> None:
-    """Refuse to mix: everything below the folder of several seeds is one (complete) experiment but for the seed."""
-    wanted = experiment.fingerprint(seed=False)
-    for place in _run_folders(folder):
-        if place != folder and read_experiment(place).fingerprint(seed=False) != wanted:
-            raise RunError(f"{place}: holds another experiment; give another folder with --out")
-
-
-def _plot_if_missing(folder: Path) -> None:
-    """A run that was killed between its end and its pictures gets them now."""
-    if not (folder / "plots").exists():
-        plots.plot_run(folder)
-
-
-def _run_folders(folder: Path) -> list[Path]:
-    """A run, or the seeds of `--seeds` below a folder."""
-    seeds = [path.parent for path in folder.glob("seed-*/experiment.toml")]
-    return sorted(seeds, key=lambda path: (len(path.name), path.name)) or [folder]
-
-
-def _short_names(folders: Sequence[Path]) -> list[str]:
-    """Paths without the part that all of them share."""
-    common = os.path.commonpath([folder.absolute().parent for folder in folders])
-    return [str(folder.absolute().relative_to(common)) for folder in folders]
 
 
 def main() -> None:

@@ -4,7 +4,6 @@ from manyheads.reproduce.ablations import (
     CONFIDENCE,
     HEADS_OF_A_CHAIN,
     PUBLIC,
-    REGULARIZATION,
     SELF,
     TARGETS,
     VARIANTS,
@@ -12,6 +11,7 @@ from manyheads.reproduce.ablations import (
 from manyheads.reproduce.base import Reproduction
 from manyheads.reproduce.choice import CHOICE
 from manyheads.reproduce.comparisons import BASELINES, COMMUNICATION, FEDMD, HETEROGENEOUS, TOPOLOGIES
+from manyheads.reproduce.regularization import REGULARIZATION
 
 NAMES: dict[str, Reproduction] = {
     "choice": CHOICE,

@@ -8,9 +8,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from manyheads.report.plots import frontier_figure
-from manyheads.reproduce.ablations import NU_AUX, NU_EMB, SKEWS, grid_cell, heads_cell
+from manyheads.reproduce.ablations import SKEWS, heads_cell
 from manyheads.reproduce.base import HEADS, LAST, PRIVATE, PRIVATE_HEADS, SHARED, Found, Measure, Reproduction
 from manyheads.reproduce.comparisons import MEGABYTES, PROBE
+from manyheads.reproduce.regularization import NU_AUX, NU_EMB, grid_cell
 
 KINDS = {"weights": "weights", "FedAvg": "averaging", "gossip": "averaging", "separate": "alone"}
 

@@ -1,8 +1,8 @@
 """docs/results.md, and the tables that a person sees: made of stored results, never typed."""
 
 from collections.abc import Sequence
-from statistics import mean, stdev
 
+from manyheads.report.tables import mean_and_spread
 from manyheads.reproduce.base import Found, Measure, Reproduction
 from manyheads.reproduce.results import Result, Stored
 from manyheads.reproduce.runner import find
@@ -113,12 +113,8 @@ def table(reproduction: Reproduction, found: Found) -> tuple[list[str], list[lis
 def _entry(reproduction: Reproduction, found: Found, cell: str, measure: Measure) -> str:
     values = list(found.values(cell, measure).values())
     printed = reproduction.printed.get((cell, measure.label))
-    ours = mean_and_spread(values) if values else ""
+    ours = mean_and_spread([value / 100.0 for value in values]) if values else ""
     return ours + (f" ({printed:.1f})" if printed is not None and values else "")
-
-
-def mean_and_spread(values: Sequence[float]) -> str:
-    return f"{mean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
 
 
 def claims(reproduction: Reproduction, scale: Scale, found: Found) -> list[list[str]]:
