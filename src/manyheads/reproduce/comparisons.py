@@ -119,8 +119,8 @@ BASELINES = Reproduction(
             ours=True,
         ),
         Claim(
-            "At s = 100 MHD's main head keeps its private accuracy (within 1.5 points of separate training).",
-            [near(_of(100, "MHD", PRIVATE), _of(100, "separate", PRIVATE), within=1.5)],
+            "At s = 100 MHD's main head keeps its private accuracy (at most 1.5 points below separate training).",
+            [above(_of(100, "MHD", PRIVATE), _of(100, "separate", PRIVATE), by=-1.5)],
             ours=True,
         ),
         Claim(

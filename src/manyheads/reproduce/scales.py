@@ -87,7 +87,7 @@ CIFAR100 = Scale(
         clients=8,
         data={"source": "npz", "path": "cifar100.npz", "primary_labels": {"per_client": 25}},
         model={"backbone": "resnet18", "width": 32},
-        algorithm={"name": "mhd", "pool_size": 8, "pool_every": 25, "ramp": {"hold": 0.2, "rise": 0.4}},
+        algorithm={"name": "mhd", "pool_size": 8, "pool_every": 13, "ramp": {"hold": 0.2, "rise": 0.4}},
         training={"steps": 4_000, "learning_rate": 0.05, "warmup_steps": 200},
         evaluate={"every": 1_000_000},
     ),
