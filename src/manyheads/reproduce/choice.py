@@ -1,10 +1,14 @@
-"""How the schedule of a scale was chosen: on validation data, with MHD at s = 100, once for all cells."""
+"""How the schedule of a scale was chosen: on validation data, with MHD at s = 100, once for all cells.
+
+FedMD, which has rounds instead of a pool, gets a choice of its own, with the data and networks of its table.
+"""
 
 from dataclasses import dataclass
 from itertools import product
 
 from manyheads.experiment import Experiment
 from manyheads.reproduce.base import Cells, Measure, Reproduction
+from manyheads.reproduce.comparisons import FEDMD
 from manyheads.reproduce.results import Result
 from manyheads.reproduce.scales import Scale
 
@@ -43,11 +47,14 @@ CANDIDATES = {
         Candidate(100, NONE, pool_start="empty"),
     ),
 }
+FEDMD_ROUNDS = {"digits": (), "cifar100": (4, 10, 40)}  # digits: benchmarks/rival_settings.py
+VALIDATION = {"validation_fraction": 0.1}
 
 
 def _choice(scale: Scale) -> Cells:
-    base = scale.mhd.with_values(data={"validation_fraction": 0.1})
-    return {str(candidate): _with(base, candidate) for candidate in CANDIDATES[scale.name]}
+    base, fedmd = scale.mhd.with_values(data=VALIDATION), FEDMD.cells(scale)["FedMD"].with_values(data=VALIDATION)
+    mhd = {str(candidate): _with(base, candidate) for candidate in CANDIDATES[scale.name]}
+    return mhd | {f"FedMD, {rounds} rounds": _in_rounds(fedmd, rounds) for rounds in FEDMD_ROUNDS[scale.name]}
 
 
 def _with(base: Experiment, candidate: Candidate) -> Experiment:
@@ -57,6 +64,13 @@ def _with(base: Experiment, candidate: Candidate) -> Experiment:
     return base.with_values(
         algorithm=knobs | start, training={"learning_rate": candidate.faster * base.training.learning_rate}
     )
+
+
+def _in_rounds(fedmd: Experiment, rounds: int) -> Experiment:
+    """The same steps before the first round, and as many digest and as many revisit steps in all."""
+    half = fedmd.training.steps // 2
+    first = int(fedmd.algorithm.options()["first_private_steps"])
+    return fedmd.with_values(algorithm={"digest_steps": half // rounds, "revisit_steps": (half - first) // rounds})
 
 
 def _validation(label: str, task: str, head: int) -> Measure:
