@@ -276,9 +276,9 @@ def measure_all(name: str, options: argparse.Namespace) -> dict[str, list[dict[s
                     if system == "busy":
                         command = [str(python), "-m", "rivals.bare_run", folder]
                         results.append(measure_busy(command, log, settings["cores"]))
-                        continue
-                    engine = [options.engine] if system == "manyheads" else []
-                    results.append(measure([str(python), "-m", f"rivals.{system}_run", folder, *engine], log))
+                    else:
+                        engine = [options.engine] if system == "manyheads" else []
+                        results.append(measure([str(python), "-m", f"rivals.{system}_run", folder, *engine], log))
                 except (Failed, OSError) as error:
                     found[system] = str(error)
                     print(f"{name}, {SYSTEMS[system]}: failed: {error}", flush=True)

@@ -40,6 +40,11 @@ TINY = {
 }
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+
+
 @pytest.fixture
 def tiny() -> Experiment:
     """Three clients, twenty steps: a second or less."""

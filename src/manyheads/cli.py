@@ -27,6 +27,7 @@ from manyheads.frontier import cells
 from manyheads.judge import judge
 from manyheads.report import plots, tables
 from manyheads.reproduce import command as reproducing
+from manyheads.reproduce.results import slug
 from manyheads.runs import read_experiment, read_summary
 from manyheads.series import (
     BETWEEN_RUNS,
@@ -337,7 +338,7 @@ def frontier(
     loaded = check(Experiment.load(experiment, settings or ()))
     folder = out or Path("runs") / f"{experiment.stem}-frontier"
     made = cells(loaded.experiment, loaded.dataset.classes)
-    places = {name: folder / name.replace(",", "").replace(" ", "-").lower() for name in made}
+    places = {name: folder / slug(name) for name in made}
     for name, cell in made.items():  # all of them before the first is run
         check_same_experiment(check(cell.experiment, loaded=loaded).experiment, places[name])
     summaries: dict[str, list[dict[str, Any]]] = {name: [] for name in made}
@@ -401,7 +402,20 @@ def reproduce(
     """The paper's tables and figures beside ours: runs the cells that are not stored, then judges its claims."""
     screen, size, stored = Screen(quiet), reproducing.scale_named(scale), reproducing.results_folder(results)
     asked = reproducing.Request(
-        names or [], size, stored, seeds, only or [], data, engine, device, precision, at_once, out, again, keep, steps
+        names=names or [],
+        scale=size,
+        results=stored,
+        seeds=seeds,
+        only=only or [],
+        data=data,
+        engine=engine,
+        device=device,
+        precision=precision,
+        at_once=at_once,
+        out=out,
+        again=again,
+        keep=keep,
+        steps=steps,
     )
     if show_list and not names:
         screen.show(reproducing.list_table(size, stored))

@@ -165,7 +165,7 @@ def test_a_view_depends_on_the_sample_and_its_number_only(shape: tuple[int, ...]
         assert len(set(seen.values())) > 0.9 * len(seen), "views differ"
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("shape", [(8, 8, 1), (32, 32, 3), (37, 61, 3), (1, 1, 1)])
 def test_a_gpu_gives_the_same_bits(shape: tuple[int, ...]) -> None:
     images, views = noise(2, 200, *shape), drawn(2, 200, *shape[:2])

@@ -34,8 +34,7 @@ from manyheads.experiment import CHECKED
 from manyheads.training import windows
 from tests.contracts import CASES, experiment
 
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 def run(
@@ -69,7 +68,7 @@ def test_captured_steps_are_the_plain_ones_in_float64(case: str, device: str) ->
             assert torch.equal(tensor.cpu(), theirs.state.integers[name].cpu())
 
 
-@needs_gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("case", ["mhd", "fedmd", "averaging", "dropout", "models of different widths"])
 def test_ten_steps_in_float32_on_a_gpu(case: str) -> None:
     short = experiment(case)
@@ -78,7 +77,7 @@ def test_ten_steps_in_float32_on_a_gpu(case: str) -> None:
     assert apart(expected[:, :10], losses[:, :10]) < 1e-4
 
 
-@needs_gpu
+@pytest.mark.gpu
 def test_bfloat16_learns_as_well(tiny: Experiment) -> None:
     longer = tiny.with_values(training={"steps": 60})
     full, _ = run(longer, Graphs("float32"), "cuda", torch.float32)
@@ -243,7 +242,7 @@ def test_autocast_keeps_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.is_autocast_cache_enabled()
 
 
-@needs_gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("trainer", [Plain, lambda: Graphs("bf16")], ids=["plain", "cuda"])
 @pytest.mark.parametrize("backbone", ["cnn", "tests.models.lab:Small"])
 def test_in_bfloat16_edges_change_nothing(tiny: Experiment, trainer: Any, backbone: str) -> None:
@@ -275,7 +274,7 @@ class ReadsPlan(Separate):
         return {name: value * factor for name, value in super().losses(client, batch, step).items()}
 
 
-@needs_gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize(("algorithm", "what"), [(ReadsStep(), "step"), (ReadsPlan(), "plan")])
 def test_what_cannot_be_captured_is_trained_plainly_and_said_once(
     tiny: Experiment, algorithm: Separate, what: str
@@ -290,7 +289,7 @@ def test_what_cannot_be_captured_is_trained_plainly_and_said_once(
     assert what in trainer.notes[0]
 
 
-@needs_gpu
+@pytest.mark.gpu
 def test_too_little_memory_says_what_to_lower(tiny: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
     total = torch.cuda.mem_get_info()[1]
     ensemble = assemble(tiny, "cuda")
@@ -299,7 +298,7 @@ def test_too_little_memory_says_what_to_lower(tiny: Experiment, monkeypatch: pyt
         run(ensemble, Graphs("float32"), "cuda", torch.float32)
 
 
-@needs_gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("backbone", ["fedmd0", "fedmd5", "cnn", "resnet8"])
 def test_gradients_are_those_of_a_cpu(backbone: str, channels_last: bool, small_npz: Path) -> None:

@@ -58,7 +58,7 @@ def test_precisions() -> None:
     assert precision_named("tf32", torch.device("cuda")) == "tf32"
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 def test_computing_in_a_precision() -> None:
     before = torch.backends.cudnn.allow_tf32
     for name in ("bf16", "tf32", "float32"):

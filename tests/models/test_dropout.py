@@ -162,14 +162,14 @@ def test_seeded_repeats_and_restores() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 def test_the_gpu_drops_the_same_elements() -> None:
     shape = torch.Size((5, 300, 40, 31))
     for key in keys(3):
         assert torch.equal(keep_mask(shape, key, 0.3, CPU), keep_mask(shape, key, 0.3, torch.device("cuda")).cpu())
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 def test_seeded_on_the_gpu() -> None:
     before = torch.cuda.get_rng_state()
     drawn = []

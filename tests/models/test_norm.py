@@ -18,7 +18,6 @@ from manyheads.models.norm import BatchNorm, fused_affine, fused_batch_norm, in_
 SHAPES = [((6, 5, 3, 3), (4, 2)), ((4, 16, 8, 8), (2, 2)), ((5, 70, 4, 5), (1, 3, 1)), ((8, 8, 1, 1), (4, 4))]
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 2e-3}
 Norm = TypeVar("Norm", bound=nn.BatchNorm2d)
-gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 class Case:
@@ -141,12 +140,12 @@ def test_kernels_interpreted() -> None:
     subprocess.run([sys.executable, "-m", "tests.models.test_norm"], env=environment, check=True)
 
 
-@gpu
+@pytest.mark.gpu
 def test_kernels_on_the_gpu() -> None:
     kernels("cuda")
 
 
-@gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("dtype", TOLERANCES)
 def test_in_a_graph(dtype: torch.dtype) -> None:
     case, parts = Case((24, 48, 9, 7), dtype, residual=True, device="cuda"), (16, 8)
@@ -164,7 +163,7 @@ def test_in_a_graph(dtype: torch.dtype) -> None:
         assert_close(found, case.separate(parts, relu=True), TOLERANCES[dtype])
 
 
-@gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("backbone", ["cnn", "resnet8"])
 def test_a_backbone_on_the_gpu(backbone: str) -> None:
     model = BACKBONES[backbone](3, 8, "small").to("cuda", torch.float64)

@@ -9,9 +9,9 @@ from manyheads.checks import check
 from manyheads.reproduce import NAMES
 from manyheads.reproduce.base import BEST, HEADS, LAST, SHARED, BySeed, Found, Measure, Printed, Reproduction
 from manyheads.reproduce.command import draw
-from manyheads.reproduce.page import results_page, table
+from manyheads.reproduce.figures import FIGURES
+from manyheads.reproduce.page import results_page, table, warnings
 from manyheads.reproduce.results import key_of, read_results
-from manyheads.reproduce.runner import find
 from manyheads.reproduce.scales import SCALES, Scale
 from tests.reproduce import a_result
 
@@ -79,7 +79,11 @@ def test_the_papers_claims_hold_for_the_papers_numbers(one: Reproduction) -> Non
 
 @pytest.mark.parametrize(("one", "scale"), EVERY, ids=IDS)
 def test_it_can_be_drawn(one: Reproduction, scale: Scale, tmp_path: Path) -> None:
-    assert draw(one, scale, all_run(one, scale), tmp_path).stat().st_size > 5_000
+    found = all_run(one, scale)
+    assert draw(one, scale, found, tmp_path).stat().st_size > 5_000
+    assert all(axes.has_data() for axes in FIGURES[one.figure](one, found).axes)
+    none_run = Found({cell: {} for cell in found.cells})
+    assert not any(axes.has_data() for axes in FIGURES[one.figure](one, none_run).axes)
 
 
 @pytest.mark.parametrize("one", [one for one in NAMES.values() if "digits" in one.scales], ids=lambda one: one.name)
@@ -112,6 +116,17 @@ def test_the_page_is_what_the_stored_results_say() -> None:
     assert (ROOT / "docs" / "results.md").read_text() == results_page(list(NAMES.values()), stored)
 
 
+def test_cells_of_different_data_are_told_of_unless_they_should_differ() -> None:
+    fine, coarse = {"data": {"label": "y"}}, {"data": {"label": "coarse"}}
+    a, b = a_result(0.5, data="1", experiment=fine), a_result(0.5, data="2", experiment=fine)
+    other = a_result(0.5, data="3", experiment=coarse)
+    assert warnings(Found({"a": {0: a}, "b": {0: b}})) == ["These cells were not all made of the same data."]
+    assert warnings(Found({"a": {0: a, 1: a}, "other": {0: other}})) == []
+    assert warnings(Found({"a": {0: a_result(0.5, collapsed=[[0, 1]])}})) == [
+        "Heads collapsed (they name one class for nearly everything) in: a."
+    ]
+
+
 def test_every_stored_result_is_of_a_cell() -> None:
     for scale in SCALES.values():
         stored = read_results(ROOT / "experiments" / "mhd" / "results", scale.name)
@@ -119,7 +134,7 @@ def test_every_stored_result_is_of_a_cell() -> None:
             (result.key, seed)
             for one in NAMES.values()
             if scale.name in one.scales
-            for by_seed in find(one, scale, stored).cells.values()
+            for by_seed in one.found(scale, stored).cells.values()
             for seed, result in by_seed.items()
         }
         assert used == stored.keys()

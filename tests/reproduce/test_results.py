@@ -1,12 +1,14 @@
 """A result is found again by what made it: the configuration and the code that decides numbers."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from manyheads import Experiment
 from manyheads.errors import RunError
+from manyheads.reproduce import results
 from manyheads.reproduce.results import bare, code_of_numbers, key_of, read_results, write_result
 from tests.reproduce import a_result
 
@@ -70,9 +72,19 @@ def test_a_string_that_looks_like_a_comment_stays() -> None:
     assert bare('x = "# not one"  # one\ny = f"{x}#"\n') == 'x = "# not one"\ny = f"{x}#"'
 
 
-def test_the_code_has_one_hash() -> None:
-    assert code_of_numbers() == code_of_numbers()
+def test_the_hash_is_of_code_that_decides_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(code_of_numbers()) == 16
+    shutil.copytree(Path(results.__file__).parent.parent, tmp_path / "manyheads")
+    monkeypatch.setattr(results, "files", lambda package: tmp_path / package)
+
+    def with_line(line: str, path: str) -> str:
+        with (tmp_path / "manyheads" / path).open("a") as file:
+            file.write(f"\n{line}\n")
+        return code_of_numbers.__wrapped__()
+
+    assert with_line("# a comment", "engine/crew.py") == code_of_numbers()
+    assert with_line("X = 1", "cli.py") == code_of_numbers()
+    assert with_line("X = 1", "engine/crew.py") != code_of_numbers()
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from statistics import mean
 from typing import Literal
 
 from manyheads.experiment import Experiment
-from manyheads.reproduce.results import Result
+from manyheads.reproduce.results import Result, Stored, key_of
 from manyheads.reproduce.scales import Scale
 
 Answer = Literal["yes", "no", "unclear"]
@@ -120,7 +120,6 @@ class Verdict:
     """`yes` where all checks hold for every seed, `no` where one of them holds for none, otherwise `unclear`."""
 
     answer: Answer
-    seeds: int
     evidence: str  # of each check: its quantity, a mean over seeds, and for how many seeds it holds
 
 
@@ -146,7 +145,7 @@ class Claim:
         means = [mean(of_check[seed] for seed in seeds) for of_check in values]
         evidence = ", ".join(f"{of_check:+.1f} ({n}/{len(seeds)})" for of_check, n in zip(means, held, strict=True))
         answer: Answer = "no" if 0 in held else "yes" if min(held) == len(seeds) else "unclear"
-        return Verdict(answer, len(seeds), evidence)
+        return Verdict(answer, evidence)
 
 
 Cells = dict[str, Experiment]
@@ -164,9 +163,20 @@ class Reproduction:
     measures: Sequence[Measure]
     claims: Sequence[Claim]
     printed: Printed = field(default_factory=dict)
-    seeds: int = 1  # at the scale of CIFAR-100; elsewhere one, unless more are asked for
+    seeds: int = 1  # at a scale that has several; elsewhere one, unless more are asked for
     scales: tuple[str, ...] = ("digits", "cifar100", "imagenet")  # where it makes sense
     figure: str = "points"  # how it is drawn: a name in figures.py
 
     def claims_at(self, scale: Scale) -> list[Claim]:
         return [claim for claim in self.claims if claim.scale in (None, scale.name)]
+
+    def found(self, scale: Scale, stored: Stored) -> Found:
+        """Its results among all that are stored; none of its cells where it makes no sense."""
+        cells = self.cells(scale) if scale.name in self.scales else {}
+        every = sorted(stored.items())
+        return Found(
+            {
+                name: {seed: result for (key, seed), result in every if key == key_of(cell)}
+                for name, cell in cells.items()
+            }
+        )

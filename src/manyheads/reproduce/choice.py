@@ -59,11 +59,12 @@ def _choice(scale: Scale) -> Cells:
 
 def _with(base: Experiment, candidate: Candidate) -> Experiment:
     hold, rise = candidate.ramp
-    knobs = {"pool_every": candidate.pool_every, "ramp": {"hold": hold, "rise": rise}}
-    start = {} if candidate.pool_start == "initial" else {"pool_start": candidate.pool_start}
-    return base.with_values(
-        algorithm=knobs | start, training={"learning_rate": candidate.faster * base.training.learning_rate}
-    )
+    knobs = {
+        "pool_every": candidate.pool_every,
+        "pool_start": candidate.pool_start,
+        "ramp": {"hold": hold, "rise": rise},
+    }
+    return base.with_values(algorithm=knobs, training={"learning_rate": candidate.faster * base.training.learning_rate})
 
 
 def _in_rounds(fedmd: Experiment, rounds: int) -> Experiment:

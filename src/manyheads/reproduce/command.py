@@ -21,7 +21,7 @@ from manyheads.reproduce.base import Found, Reproduction
 from manyheads.reproduce.figures import FIGURES
 from manyheads.reproduce.page import claims, picture, results_page, table, warnings
 from manyheads.reproduce.results import Result, code_of_numbers, read_results
-from manyheads.reproduce.runner import CellFailed, How, Job, Plan, Watching, find, plan, run_all, seconds_for, try_out
+from manyheads.reproduce.runner import CellFailed, How, Job, Plan, Watching, plan, run_all, seconds_for, try_out
 from manyheads.reproduce.scales import SCALES, Scale
 
 IN_THE_REPOSITORY = Path("experiments/mhd/results")
@@ -50,9 +50,7 @@ class Request:
     @property
     def how(self) -> How:
         """The GPU where there is one and it is worth it."""
-        usual = (
-            "cuda" if self.scale.name != "digits" and self.device != "cpu" and torch.cuda.is_available() else "plain"
-        )
+        usual = "cuda" if self.scale.for_gpu and self.device != "cpu" and torch.cuda.is_available() else "plain"
         how: How = {"engine": self.engine or usual, "device": self.device, "precision": self.precision}
         options_for(**how)  # a mistake in it is said once, before anything starts
         return how
@@ -78,8 +76,8 @@ def chosen(request: Request) -> list[Reproduction]:
         names = [name for name, one in NAMES.items() if scale.name in one.scales]
     for name in names:
         if name not in NAMES:
-            called = [one.name for one in NAMES.values() if name.lower() in one.where.lower().replace(" ", "")]
-            called += [one.name for one in NAMES.values() if name.lower() in one.where.lower()]
+            place = name.lower().replace(" ", "")
+            called = [one.name for one in NAMES.values() if place in one.where.lower().replace(" ", "")]
             hint = f"that is called {called[0]}" if called and len(name) > 4 else nearest(name, [*NAMES, "all"])
             raise ConfigurationError(f"{name}: unknown name; {hint}")
         if scale.name not in NAMES[name].scales:
@@ -152,7 +150,7 @@ def list_table(scale: Scale, results: Path) -> Table:
         if scale.name not in one.scales:
             made.add_row(name, one.where, one.title, "-", "")
             continue
-        cells = find(one, scale, stored).cells
+        cells = one.found(scale, stored).cells
         have = sum(bool(by_seed) for by_seed in cells.values())
         other = sum(any(result.code != now for result in by_seed.values()) for by_seed in cells.values())
         made.add_row(
@@ -163,7 +161,7 @@ def list_table(scale: Scale, results: Path) -> Table:
 
 def cells_table(one: Reproduction, scale: Scale, results: Path) -> Table:
     made = Table("cell", "seeds that are stored", title=f"{one.name}, {scale.name}: {scale.about}")
-    for cell, by_seed in find(one, scale, read_results(results, scale.name)).cells.items():
+    for cell, by_seed in one.found(scale, read_results(results, scale.name)).cells.items():
         made.add_row(cell, ", ".join(map(str, by_seed)))
     return made
 
@@ -193,7 +191,7 @@ def run(screen: Screen, planned: Plan, request: Request) -> None:
     screen.say(f"{len(jobs)} runs to do{stale if planned.stale else ''}{go_on}, {planned.stored} stored")
     if not jobs:
         return
-    if request.scale.name == "imagenet":
+    if request.scale.estimated:
         screen.say(estimate(jobs))
     with screen.work(request.scale.name, sum(job.work for job in jobs)) as move:
         results = run_all(jobs, request.results, at_once=request.at_once, watching=_OnScreen(screen, move))
@@ -237,7 +235,7 @@ def show(screen: Screen, names: Sequence[Reproduction], request: Request) -> Non
     """The table, the claims and the picture of each."""
     stored = read_results(request.results, request.scale.name)
     for one in names:
-        found = find(one, request.scale, stored)
+        found = one.found(request.scale, stored)
         if any(found.cells.values()):
             _show_one(screen, one, found, request)
         else:
@@ -253,7 +251,7 @@ def _show_one(screen: Screen, one: Reproduction, found: Found, request: Request)
     if one.claims:
         judged = Table("claim", "here", "its parts")
         for line in claims(one, request.scale, found):
-            judged.add_row(*(entry.replace("*", "") for entry in line))
+            judged.add_row(*line)
         screen.show(judged)
     for text in warnings(found):
         screen.say(text)
@@ -274,7 +272,7 @@ def write_page(page: Path, results: Path) -> int:
     stored = {name: read_results(results, name) for name in SCALES}
     drawn = 0
     for one, scale in itertools.product(NAMES.values(), SCALES.values()):
-        if scale.name in one.scales and any((found := find(one, scale, stored[scale.name])).cells.values()):
+        if any((found := one.found(scale, stored[scale.name])).cells.values()):
             draw(one, scale, found, page.parent / "images")
             drawn += 1
     write_whole(page, results_page(list(NAMES.values()), stored).encode())

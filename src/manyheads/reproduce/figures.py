@@ -1,19 +1,21 @@
 """The paper's figures from stored results, in its form; what it gives as a table becomes points beside its own."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import mean, stdev
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from manyheads.frontier import Kind
 from manyheads.report.plots import frontier_figure
 from manyheads.reproduce.ablations import SKEWS, heads_cell
 from manyheads.reproduce.base import HEADS, LAST, PRIVATE, PRIVATE_HEADS, SHARED, Found, Measure, Reproduction
-from manyheads.reproduce.comparisons import MEGABYTES, PROBE
+from manyheads.reproduce.comparisons import MEGABYTES, PROBE, on_hop
 from manyheads.reproduce.regularization import NU_AUX, NU_EMB, grid_cell
+from manyheads.reproduce.results import Result
 
-KINDS = {"weights": "weights", "FedAvg": "averaging", "gossip": "averaging", "separate": "alone"}
+Point = tuple[float, list[float]]  # a place, and the values of all seeds there
 
 
 def points_figure(reproduction: Reproduction, found: Found) -> Figure:
@@ -23,7 +25,7 @@ def points_figure(reproduction: Reproduction, found: Found) -> Figure:
     figure = Figure(figsize=(max(5.0, 1.5 + 0.75 * len(cells)), 4.0), layout="constrained")
     axes = figure.add_subplot()
     for number, measure in enumerate(measures):
-        shift = 0.5 * (number / max(1, len(measures) - 1) - 0.5) if len(measures) > 1 else 0.0
+        shift = 0.5 * (number / (len(measures) - 1) - 0.5) if len(measures) > 1 else 0.0
         colour = f"C{number % 10}"
         for x, cell in enumerate(cells):
             _point(axes, x + shift, list(found.values(cell, measure).values()), colour)
@@ -38,8 +40,11 @@ def points_figure(reproduction: Reproduction, found: Found) -> Figure:
 
 def _point(axes: Axes, x: float, values: Sequence[float], colour: str) -> None:
     if values:
-        error = stdev(values) if len(values) > 1 else 0.0
-        axes.errorbar(x, mean(values), yerr=error, marker="o", color=colour, capsize=2, markersize=5)
+        axes.errorbar(x, mean(values), yerr=_spread(values), marker="o", color=colour, capsize=2, markersize=5)
+
+
+def _spread(values: Sequence[float]) -> float:
+    return stdev(values) if len(values) > 1 else 0.0
 
 
 def _legend(axes: Axes, colours: Mapping[str, str], reproduction: Reproduction) -> None:
@@ -60,9 +65,10 @@ def regularization_figure(reproduction: Reproduction, found: Found) -> Figure:
             for number, nu_aux in enumerate(NU_AUX):
                 cells = [grid_cell(skew, nu_emb, nu_aux) for nu_emb in NU_EMB]
                 label = f"$\\nu_{{aux}}$ = {nu_aux}"
-                _line(axes, found, cells, main, f"C{number}", "-", label, NU_EMB)
+                _draw(axes, _known(found, NU_EMB, [(cell, main) for cell in cells]), f"C{number}", "-", label)
                 if nu_aux:  # without its loss an auxiliary head says nothing
-                    _line(axes, found, cells, auxiliary, f"C{number}", "--", None, NU_EMB)
+                    known = _known(found, NU_EMB, [(cell, auxiliary) for cell in cells])
+                    _draw(axes, known, f"C{number}", "--", None)
             axes.set_title(f"s = {skew}, {task} accuracy", fontsize=10)
             axes.set_xlabel("$\\nu_{emb}$")
             axes.set_ylabel("%")
@@ -79,8 +85,7 @@ def heads_figure(reproduction: Reproduction, found: Found) -> Figure:
         for heads in range(1, 5):
             cell, colour = heads_cell(skew, heads), f"C{heads - 1}"
             for measures, style in (((SHARED, *HEADS), "-"), ((PRIVATE, *PRIVATE_HEADS), "-.")):
-                shown = [(x, list(found.values(cell, m).values())) for x, m in enumerate(measures)]
-                known = [(x, values) for x, values in shown if values]
+                known = _known(found, range(5), [(cell, measure) for measure in measures])
                 label = f"{heads} head{'s' if heads > 1 else ''}" if style == "-" else None
                 _draw(axes, known, colour, style, label)
         axes.set_xticks(range(5), ["main", "1", "2", "3", "4"])
@@ -92,34 +97,18 @@ def heads_figure(reproduction: Reproduction, found: Found) -> Figure:
     return figure
 
 
-def _line(
-    axes: Axes,
-    found: Found,
-    cells: Sequence[str],
-    measure: Measure,
-    colour: str,
-    style: str,
-    label: str | None,
-    at: Sequence[float],
-) -> None:
-    _draw(
-        axes,
-        [(x, v) for x, c in zip(at, cells, strict=True) if (v := list(found.values(c, measure).values()))],
-        colour,
-        style,
-        label,
-    )
+def _known(found: Found, places: Iterable[float], shown: Sequence[tuple[str, Measure]]) -> list[Point]:
+    """Of these cells and measures, those that have values, each at its place."""
+    points = [(x, list(found.values(*what).values())) for x, what in zip(places, shown, strict=True)]
+    return [(x, values) for x, values in points if values]
 
 
-def _draw(
-    axes: Axes, points: Sequence[tuple[float, Sequence[float]]], colour: str, style: str, label: str | None
-) -> None:
+def _draw(axes: Axes, points: Sequence[Point], colour: str, style: str, label: str | None) -> None:
     if points:
-        errors = [stdev(values) if len(values) > 1 else 0.0 for _, values in points]
         axes.errorbar(
             [x for x, _ in points],
             [mean(values) for _, values in points],
-            yerr=errors,
+            yerr=[_spread(values) for _, values in points],
             color=colour,
             linestyle=style,
             marker="o",
@@ -142,11 +131,11 @@ def topologies_figure(reproduction: Reproduction, found: Found) -> Figure:
             on_shared.hlines(mean(allowed), x - 0.4, x + 0.4, color="C0", linewidth=2)
     on_shared.set_xticks(range(len(cells)), cells)
     on_shared.set_title("shared data; blue lines: what the embedding allows", fontsize=9)
-    places = [(cell, hop) for cell in cells for hop in ("0", "1", "2", "3", "none") if _has(found, cell, hop)]
+    hops = ("0", "1", "2", "3", "none")
+    places = [(cell, hop) for cell in cells for hop in hops if found.values(cell, on_hop(hop, 0))]
     for x, (cell, hop) in enumerate(places):
         for head in range(4):
-            values = [100.0 * r.by_hop[hop][head] for r in found.cells[cell].values() if hop in r.by_hop]
-            _bar(by_hop, x, head, values)
+            _bar(by_hop, x, head, list(found.values(cell, on_hop(hop, head)).values()))
     names = {"0": "own", "none": "unreachable"}
     by_hop.set_xticks(
         range(len(places)),
@@ -157,24 +146,20 @@ def topologies_figure(reproduction: Reproduction, found: Found) -> Figure:
     for axes in (on_shared, by_hop):
         axes.set_ylabel("%")
     handles = [
-        Line2D([], [], marker="s", linestyle="", color=_grey(head), label=("main", "1", "2", "3")[head])
+        Line2D([], [], marker="s", linestyle="", color=_head_colour(head), label=("main", "1", "2", "3")[head])
         for head in range(4)
     ]
     figure.legend(handles=handles, fontsize=8, title="head", ncols=4, loc="outside upper right")
     return figure
 
 
-def _has(found: Found, cell: str, hop: str) -> bool:
-    return any(hop in result.by_hop for result in found.cells[cell].values())
-
-
 def _bar(axes: Axes, x: int, head: int, values: Sequence[float]) -> None:
     if values:
-        error = stdev(values) if len(values) > 1 else 0.0
-        axes.bar(x + 0.2 * (head - 1.5), mean(values), 0.18, yerr=error, color=_grey(head), capsize=1.5)
+        place, colour = x + 0.2 * (head - 1.5), _head_colour(head)
+        axes.bar(place, mean(values), 0.18, yerr=_spread(values), color=colour, capsize=1.5)
 
 
-def _grey(head: int) -> str:
+def _head_colour(head: int) -> str:
     return ("0.75", "C2", "C1", "C3")[head]
 
 
@@ -182,11 +167,19 @@ def bytes_figure(reproduction: Reproduction, found: Found) -> Figure:
     """Bytes that a client receives against the shared accuracy of its last head."""
     points = []
     for cell, by_seed in found.cells.items():
-        received, accuracy = (list(found.values(cell, m).values()) for m in (MEGABYTES, LAST))
         if by_seed:
-            kind = next((kind for start, kind in KINDS.items() if cell.startswith(start)), "predictions")
+            received, accuracy = (list(found.values(cell, m).values()) for m in (MEGABYTES, LAST))
+            kind = _kind(next(iter(by_seed.values())))
             points.append((cell, kind, 1e6 * mean(received), [value / 100.0 for value in accuracy]))
     return frontier_figure(points)
+
+
+def _kind(result: Result) -> Kind:
+    """What travelled in it."""
+    algorithm = result.experiment.get("algorithm", {})
+    if algorithm.get("name") == "mhd":
+        return "predictions" if algorithm.get("exchange") == "predictions" else "weights"
+    return "averaging" if algorithm.get("name") == "averaging" else "alone"
 
 
 FIGURES: dict[str, Callable[[Reproduction, Found], Figure]] = {

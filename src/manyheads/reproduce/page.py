@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from manyheads.report.tables import mean_and_spread
 from manyheads.reproduce.base import Found, Measure, Reproduction
 from manyheads.reproduce.results import Result, Stored
-from manyheads.reproduce.runner import find
 from manyheads.reproduce.scales import SCALES, Scale
 
-WORDS = {"yes": "holds", "no": "**does not hold**", "unclear": "unclear"}
+WORDS = {"yes": "holds", "no": "does not hold", "unclear": "unclear"}
+OURS = "Ours"
 HEAD = """# The paper, reproduced
 
 Made by `manyheads reproduce --page` from stored results; nothing is typed here. The paper trained ResNet-34 on
@@ -17,15 +17,16 @@ the numbers. The largest difference to the paper: a ramp, without which the chai
 targets at these scales ([choice](#choice)). All others: [deviations.md](deviations.md). Speed and memory:
 [measurements.md](measurements.md).
 
-*Private* is the main head's test accuracy on the labels that a client has, as often as it has them; *shared* is
-accuracy on all labels alike; both are means over clients. s is the skew: 0 deals labels out evenly, with 100 a client
-gets 101 times as many of its own. An entry is the mean over seeds in percent, ± the standard deviation (of a sample)
-over seeds, and in brackets what the paper printed.
+*Private* is test accuracy on the labels that a client has, as often as it has them; *shared* is accuracy on all
+labels alike; both are means over clients, of the main head unless another is named. s is the skew: 0 deals labels out
+evenly, with 100 a client gets 101 times as many of its own. An entry is the mean over seeds, in percent unless the
+column says otherwise, ± the standard deviation (of a sample) over seeds, and in brackets what the paper printed.
 
-A claim has parts, each a bound on a difference between entries. The last column gives each part's difference, as a
-mean over seeds, and for how many seeds the part is so. A claim *holds* where all parts are so for every seed, *does
-not hold* where a part is so for none, and is *unclear* otherwise. *Ours* are claims that the paper does not make;
-they are not in the overview. What each cell is: the notes in `experiments/mhd/`, with what is known about failures.
+A claim has parts, each a bound on a number, mostly a difference between entries. The last column gives each part's
+number, as a mean over seeds, and for how many seeds the part is so. A claim *holds* where all parts are so for every
+seed, *does not hold* where a part is so for none, and is *unclear* otherwise. *Ours* are claims that the paper does not
+make; they are not in the overview. What each cell is: the notes in `experiments/mhd/`, with what is known about
+failures.
 """
 
 
@@ -52,7 +53,7 @@ def _overview(names: Sequence[Reproduction], stored: dict[str, Stored]) -> str:
     shown = [scale for scale in SCALES.values() if stored.get(scale.name)]
     lines = []
     for reproduction in names:
-        if not reproduction.claims:
+        if all(claim.ours for claim in reproduction.claims):
             continue
         counts = [_count(reproduction, scale, stored[scale.name]) for scale in shown]
         lines.append([f"[{reproduction.name}](#{reproduction.name})", reproduction.title, *counts])
@@ -63,7 +64,7 @@ def _overview(names: Sequence[Reproduction], stored: dict[str, Stored]) -> str:
 
 def _count(reproduction: Reproduction, scale: Scale, stored: Stored) -> str:
     """Of the paper's own claims."""
-    found = find(reproduction, scale, stored)
+    found = reproduction.found(scale, stored)
     judged = [claim.verdict(found) for claim in reproduction.claims_at(scale) if not claim.ours]
     answers = [verdict.answer if verdict else "not run" for verdict in judged]
     words = {"yes": "hold", "unclear": "unclear", "no": "do not", "not run": "not run"}
@@ -74,22 +75,24 @@ def _count(reproduction: Reproduction, scale: Scale, stored: Stored) -> str:
 
 def _so_far(names: Sequence[Reproduction], scale: Scale, stored: Stored) -> str:
     """What of a scale has not been run."""
-    found = {one.name: find(one, scale, stored).cells for one in names if scale.name in one.scales}
-    missing = [name for name, cells in found.items() if not all(cells.values())]
+    missing = [one.name for one in names if not all(one.found(scale, stored).cells.values())]
     return f" Not or not wholly run yet: {', '.join(missing)}." if missing else ""
 
 
 def _at_scale(reproduction: Reproduction, scale: Scale, stored: Stored) -> str | None:
-    found = find(reproduction, scale, stored)
+    found = reproduction.found(scale, stored)
     if not any(found.cells.values()):
         return None
     seeds = max(len(by_seed) for by_seed in found.cells.values())
-    data = {"digits": "", "cifar100": " --data FOLDER", "imagenet": " --data PACKED"}[scale.name]
-    command = f"manyheads reproduce {reproduction.name} --scale {scale.name}{data} --seeds {seeds}"
+    command = f"manyheads reproduce {reproduction.name} --scale {scale.name}{scale.data_option} --seeds {seeds}"
     parts = [f"### {reproduction.name}, {scale.name}", made_with(found, command), rows(*table(reproduction, found))]
     if reproduction.claims:
-        parts.append(rows(["claim", "here", "its parts"], claims(reproduction, scale, found)))
-    parts += warnings(found)
+        judged = [
+            [text.replace(OURS, f"*{OURS}*"), answer.replace(WORDS["no"], f"**{WORDS['no']}**"), evidence]
+            for text, answer, evidence in claims(reproduction, scale, found)
+        ]
+        parts.append(rows(["claim", "here", "its parts"], judged))
+    parts += [f"**{text}**" for text in warnings(found)]
     parts.append(f"![{reproduction.title}, {scale.name}](images/{picture(reproduction, scale)})")
     return "\n\n".join(parts)
 
@@ -121,7 +124,7 @@ def claims(reproduction: Reproduction, scale: Scale, found: Found) -> list[list[
     """Each claim, whether it holds, and what its parts are."""
     lines = []
     for claim in reproduction.claims_at(scale):
-        text = f"*Ours*: {claim.text}" if claim.ours else claim.text
+        text = f"{OURS}: {claim.text}" if claim.ours else claim.text
         verdict = claim.verdict(found)
         lines.append([text, WORDS[verdict.answer] if verdict else "not run", verdict.evidence if verdict else ""])
     return lines
@@ -131,8 +134,12 @@ def warnings(found: Found) -> list[str]:
     """Cells with heads that name one class only; cells that were made of different data."""
     cells = [cell for cell, by_seed in found.cells.items() if any(result.collapsed for result in by_seed.values())]
     said = [f"Heads collapsed (they name one class for nearly everything) in: {', '.join(cells)}."] if cells else []
-    data = {result.data for by_seed in found.cells.values() for result in by_seed.values() if result.data}
-    return said + (["**These cells were not all made of the same data.**"] if len(data) > 1 else [])
+    data: dict[str, set[str]] = {}  # fingerprints, by what cells are meant to read
+    for result in (result for by_seed in found.cells.values() for result in by_seed.values() if result.data):
+        meant = {key: result.experiment.get("data", {}).get(key) for key in ("label", "public")}
+        data.setdefault(str(meant), set()).add(str(result.data))
+    differ = any(len(fingerprints) > 1 for fingerprints in data.values())
+    return said + (["These cells were not all made of the same data."] if differ else [])
 
 
 def made_with(found: Found, command: str) -> str:

@@ -12,7 +12,6 @@ from manyheads.reproduce.base import (
     Cells,
     Check,
     Claim,
-    Measure,
     Printed,
     Quantity,
     Reproduction,
@@ -64,9 +63,12 @@ def _regularization_printed() -> Printed:
     }
 
 
-def _gains(measure: Measure, better: tuple[int, int], worse: tuple[int, int]) -> list[Check]:
-    """At both skews: one point of the grid above another."""
-    return [above(at(grid_cell(s, *better), measure), at(grid_cell(s, *worse), measure)) for s in SKEWS]
+def _main_head_gains(better: tuple[int, int], worse: tuple[int, int]) -> list[Check]:
+    """Private and shared, at both skews: one point of the grid above another."""
+    return [
+        above(at(grid_cell(skew, *better), measure), at(grid_cell(skew, *worse), measure))
+        for measure, skew in product((PRIVATE, SHARED), SKEWS)
+    ]
 
 
 def _best(skew: int, nu_emb: Sequence[int]) -> Quantity:
@@ -92,24 +94,24 @@ REGULARIZATION = Reproduction(
     claims=(
         Claim(
             "Prediction distillation alone (nu_aux = 3) improves the main head, private and shared, at both skews.",
-            [*_gains(PRIVATE, (0, 3), (0, 0)), *_gains(SHARED, (0, 3), (0, 0))],
+            _main_head_gains((0, 3), (0, 0)),
         ),
         Claim(
             "Embedding distillation alone (nu_emb = 1) improves the main head, private and shared, at both skews.",
-            [*_gains(PRIVATE, (1, 0), (0, 0)), *_gains(SHARED, (1, 0), (0, 0))],
+            _main_head_gains((1, 0), (0, 0)),
         ),
         Claim(
             "Too much prediction distillation hurts: nu_aux = 10 is worse than 3 for the main head (nu_emb = 1).",
-            [*_gains(PRIVATE, (1, 3), (1, 10)), *_gains(SHARED, (1, 3), (1, 10))],
+            _main_head_gains((1, 3), (1, 10)),
         ),
         Claim(
             "Too much embedding distillation hurts: alone, nu_emb = 3 is worse than nu_emb = 1 for the main head.",
-            [*_gains(PRIVATE, (1, 0), (3, 0)), *_gains(SHARED, (1, 0), (3, 0))],
+            _main_head_gains((1, 0), (3, 0)),
         ),
         Claim(
             "Alone, prediction distillation (nu_aux = 3) does more for the main head than embedding distillation "
             "(nu_emb = 1).",
-            [*_gains(PRIVATE, (0, 3), (1, 0)), *_gains(SHARED, (0, 3), (1, 0))],
+            _main_head_gains((0, 3), (1, 0)),
         ),
         Claim(
             "Embedding distillation helps at s = 0, and more than at s = 100 (shared accuracy of the main head).",

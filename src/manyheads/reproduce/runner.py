@@ -26,7 +26,7 @@ from manyheads.engine.parallel import usable_cores
 from manyheads.ensemble import Ensemble, assemble
 from manyheads.errors import ManyheadsError, Stopped, TrainingError
 from manyheads.experiment import Experiment
-from manyheads.reproduce.base import Found, Reproduction
+from manyheads.reproduce.base import Reproduction
 from manyheads.reproduce.results import Result, Stored, code_of_numbers, key_of, result_of, slug, write_result
 from manyheads.reproduce.scales import Scale
 from manyheads.runs import read_summary
@@ -112,17 +112,7 @@ def plan(
 
 
 def default_seeds(reproduction: Reproduction, scale: Scale) -> int:
-    return reproduction.seeds if scale.name == "cifar100" else 1
-
-
-def find(reproduction: Reproduction, scale: Scale, stored: Stored) -> Found:
-    """The results of a reproduction among all that are stored, by cell and seed."""
-    found: dict[str, dict[int, Result]] = {}
-    cells = reproduction.cells(scale) if scale.name in reproduction.scales else {}
-    for name, cell in cells.items():
-        key = key_of(cell)
-        found[name] = {seed: result for (of, seed), result in sorted(stored.items()) if of == key}
-    return Found(found)
+    return reproduction.seeds if scale.several_seeds else 1
 
 
 class CellFailed(TrainingError):
@@ -323,13 +313,10 @@ def run_job(job: Job) -> Result | None:
 
 def _run(job: Job) -> str:
     """Says on which device."""
-    ended = (job.folder / "summary.json").exists()
-    if ended and job.again:
-        shutil.rmtree(job.folder)
-    elif ended and (job.folder / "checkpoints" / "manifest.json").exists():
-        return str(read_summary(job.folder)["device"])
-    elif ended:
-        shutil.rmtree(job.folder)  # its result was stored and then removed
+    if (job.folder / "summary.json").exists():
+        if not job.again and (job.folder / "checkpoints" / "manifest.json").exists():
+            return str(read_summary(job.folder)["device"])
+        shutil.rmtree(job.folder)  # to be made again, perhaps because its result was stored and then removed
     telling = _Telling(job)
     go_on = (job.folder / "experiment.toml").exists()
     go = partial(resume, job.folder) if go_on else partial(train, job.experiment, job.folder)

@@ -22,7 +22,11 @@ class Scale:
     small: Values  # `[model]` of the small and of the large clients among which models differ
     large: Values
     classes: int
+    data_option: str = ""  # what a command line has to say about data
     in_folder: bool = False  # --data is a folder of files; otherwise it is itself what is read
+    several_seeds: bool = False  # where a table asks for them
+    for_gpu: bool = True
+    estimated: bool = False  # how long it takes is said before it starts
     fedmd: Values = field(default_factory=dict)  # what the comparison with FedMD reads and trains
 
     @property
@@ -72,6 +76,7 @@ DIGITS = Scale(
     small={"backbone": "cnn", "width": 8},
     large={"backbone": "cnn", "width": 32},
     classes=10,
+    for_gpu=False,
     fedmd={
         "model": {},
         "data": {},
@@ -95,7 +100,9 @@ CIFAR100 = Scale(
     small={"backbone": "resnet18", "width": 32},
     large={"backbone": "resnet34", "width": 32},
     classes=100,
+    data_option=" --data FOLDER",
     in_folder=True,
+    several_seeds=True,
     fedmd={
         "clients": 10,
         "data": {
@@ -137,5 +144,7 @@ IMAGENET = Scale(
     small={"backbone": "resnet18"},
     large={"backbone": "resnet34"},
     classes=1000,
+    data_option=" --data PACKED",
+    estimated=True,
 )
 SCALES = {scale.name: scale for scale in (DIGITS, CIFAR100, IMAGENET)}
