@@ -1,14 +1,31 @@
 """Dropout: what it drops is a pure function of a name, the same on every device."""
 
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from manyheads import Experiment
 from manyheads.client import Client
 from manyheads.ensemble import assemble
-from manyheads.models.dropout import BLOCK, NEXT_PASS, Dropout, begin_step, dropouts, keep_mask, named_dropout, seeded
+from manyheads.models.dropout import (
+    BLOCK,
+    KERNEL_BLOCK,
+    NEXT_PASS,
+    Dropout,
+    begin_step,
+    dropouts,
+    fused_dropout,
+    keep_mask,
+    named_dropout,
+    seeded,
+)
 from manyheads.seeds import generator
 from tests.contracts import train_by_hand
 
@@ -169,6 +186,77 @@ def test_the_gpu_drops_the_same_elements() -> None:
         assert torch.equal(keep_mask(shape, key, 0.3, CPU), keep_mask(shape, key, 0.3, torch.device("cuda")).cpu())
 
 
+SHAPES = (((6, 8, 9, 10), (4, 2)), ((6, 70), (1, 2, 3)), ((3, KERNEL_BLOCK, 1, 1), (3,)), ((5, 3, 7, 6), (5,)))
+
+
+def both(x: Tensor, key: Tensor, rate: float, parts: tuple[int, ...]) -> tuple[list[Tensor], list[Tensor]]:
+    """Two passes and the second one's gradient: from the kernel, and from torch's own operations."""
+    layer, weights = Dropout(rate), torch.randn(x.shape, device=x.device).to(x.dtype)
+    layer.parts = parts
+    layer.begin_step(key.cpu())
+    there, here = x.clone().requires_grad_(), x.cpu().requires_grad_()
+    found = [fused_dropout(there, key, rate, parts=parts, before=before) for before in (0, len(parts))]
+    wanted = [layer(here), layer(here)]
+    found += torch.autograd.grad(found[1], there, weights)
+    return found, [*wanted, *torch.autograd.grad(wanted[1], here, weights.cpu())]
+
+
+def kernel(device: str) -> None:
+    """The same bits; but interpreted, the kernel does not round to bfloat16, it cuts off."""
+    tolerance = {torch.float32: 0.0, torch.bfloat16: 0.0 if device == "cuda" else 2.0**-7}
+    every = list(product(SHAPES, tolerance, (0.2, 0.9), (7, 2**63 - 5, -3)))
+    for (shape, parts), dtype, rate, key in every if device == "cuda" else every[::5]:  # interpreting is slow
+        x = torch.randn(shape, device=device).to(dtype)
+        order = torch.channels_last if x.ndim == 4 else torch.contiguous_format
+        x = x.to(memory_format=order)
+        found, wanted = both(x, torch.tensor(key, device=device), rate, parts)
+        for one, two in zip(found, wanted, strict=True):
+            assert one.dtype == dtype
+            assert one.is_contiguous(memory_format=order)
+            assert torch.equal(one.cpu() == 0.0, two == 0.0)
+            torch.testing.assert_close(one.cpu(), two, rtol=tolerance[dtype], atol=0.0)
+        assert not torch.equal(found[0], found[1])
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
+def test_the_kernel_interpreted() -> None:
+    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-m", "tests.models.test_dropout"], env=environment, check=True)
+
+
+def test_what_the_kernel_cannot_do() -> None:
+    image, key = torch.zeros(4, 3, 2, 2).to(memory_format=torch.channels_last), torch.tensor(1)
+    for x, parts, rate in (
+        (image, (2, 1), 0.5),
+        (image.double(), (4,), 0.5),
+        (image.contiguous(), (4,), 0.5),
+        (image, (4,), 1.0),
+    ):
+        with pytest.raises(ValueError, match="not what the kernel can do"):
+            fused_dropout(x, key, rate, parts=parts)
+
+
+@pytest.mark.gpu
+def test_the_kernel_on_the_gpu() -> None:
+    kernel("cuda")
+
+
+@pytest.mark.gpu
+def test_a_captured_step_uses_the_kernel_where_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    used, on_gpu = [], torch.tensor(3, device="cuda")
+
+    def note(x: Tensor, *_: object, **__: object) -> Tensor:
+        used.append(x.dtype)
+        return x
+
+    monkeypatch.setattr("manyheads.models.dropout.fused_dropout", note)
+    for dtype, key in ((torch.bfloat16, on_gpu), (torch.bfloat16, 3), (torch.float64, on_gpu)):
+        layer = Dropout(0.5)
+        layer.begin_step(key)
+        layer(torch.ones(4, 40, device="cuda", dtype=dtype))
+    assert used == [torch.bfloat16]
+
+
 @pytest.mark.gpu
 def test_seeded_on_the_gpu() -> None:
     before = torch.cuda.get_rng_state()
@@ -178,3 +266,7 @@ def test_seeded_on_the_gpu() -> None:
             drawn.append(torch.rand(5, device="cuda"))
     assert torch.equal(drawn[0], drawn[1])
     assert torch.equal(torch.cuda.get_rng_state(), before)
+
+
+if __name__ == "__main__":
+    kernel("cpu")

@@ -9,7 +9,7 @@ import pytest
 from manyheads import Experiment
 from manyheads.errors import RunError
 from manyheads.reproduce import results
-from manyheads.reproduce.results import bare, code_of_numbers, key_of, read_results, write_result
+from manyheads.reproduce.results import bare, code_of_numbers, key_of, read_results, same_numbers, write_result
 from tests.reproduce import a_result
 
 CIFAR = Experiment(clients=2, data={"source": "npz", "path": "cifar100.npz"})
@@ -85,6 +85,14 @@ def test_the_hash_is_of_code_that_decides_numbers(tmp_path: Path, monkeypatch: p
     assert with_line("# a comment", "engine/crew.py") == code_of_numbers()
     assert with_line("X = 1", "cli.py") == code_of_numbers()
     assert with_line("X = 1", "engine/crew.py") != code_of_numbers()
+
+
+def test_code_that_only_got_faster_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = code_of_numbers()
+    monkeypatch.setattr(results, "SAME_NUMBERS", (frozenset({"slow", now}), frozenset({"other", "another"})))
+    assert same_numbers(now)
+    assert same_numbers("slow")
+    assert not same_numbers("other")  # they are equal to each other, not to today's
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:

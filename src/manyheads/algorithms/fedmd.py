@@ -1,6 +1,7 @@
 """FedMD (Li and Wang 2019): rounds of communicate, aggregate, digest and revisit."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache, partial
 from typing import ClassVar
 
 import numpy as np
@@ -99,6 +100,7 @@ class FedMD(Algorithm):
         size, steps, public_size = client.training.public_batch_size, range(start, stop), len(client.public)
         public, aligned = np.zeros((2, len(steps), size), dtype=np.int64)
         phase, view = np.zeros((2, len(steps)), dtype=np.int64)
+        subset_of = cache(partial(self._aligned, client))
         for at, step in enumerate(steps):
             number, into = divmod(step - self._first, self._round)
             if step < self.first_public_steps:
@@ -107,7 +109,7 @@ class FedMD(Algorithm):
                 view[at] = self._view(client, step * size // public_size)
             elif number >= 0 and into < self.digest_steps:
                 phase[at], view[at] = DIGEST, self._view(client, number)
-                subset = self._aligned(client, number)
+                subset = subset_of(number)
                 aligned[at] = self._batch(client, "digest", len(subset), number, into)
                 public[at] = subset[aligned[at]]
         private = np.array([self._private_step(step) for step in steps])

@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
-import torch
 from torch import Tensor
 
-constexpr: TypeAlias = Any  # from triton.language, once `_kernel` has been called
+from manyheads.models.launch import compiled, on_device_of
+
+constexpr: TypeAlias = Any  # from triton.language, once `_kernels` has been called
 tl: Any = None
 
 BLOCK = 2048
@@ -41,8 +42,8 @@ def sgd(
             low.copy_(values)
         return
     size = values.numel()
-    with torch.cuda.device(values.device):
-        _kernel()[(-(-size // BLOCK),)](
+    with on_device_of(values):
+        _kernels().sgd[(-(-size // BLOCK),)](
             *(values, momentum, gradient, low, low_gradient, rate_1, size),
             DECAY=weight_decay,
             FACTOR=momentum_factor,
@@ -52,10 +53,8 @@ def sgd(
 
 
 @cache
-def _kernel() -> Any:
-    triton = import_module("triton")
-    globals().update(tl=triton.language, constexpr=triton.language.constexpr)
-    return triton.jit(_sgd)
+def _kernels() -> SimpleNamespace:
+    return compiled(globals(), [_sgd])
 
 
 def _sgd(

@@ -4,17 +4,35 @@
 GPU.
 """
 
+# The kernel's arguments are addresses and numbers that only Triton knows the type of.
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
 import contextlib
 from collections.abc import Iterator
+from functools import cache
+from itertools import accumulate, pairwise
+from types import SimpleNamespace
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from manyheads.models.launch import compiled, on_device_of
+
+# From triton.language, once `_kernels` has been called.
+constexpr: TypeAlias = Any
+tl: Any = None
 
 WORD = 2**32 - 1
 MULTIPLIER = 0x45D9F3B  # below 2^31: its product with a 32-bit word fits into int64, so no device has to overflow
 BLOCK = 2**20  # elements at a time: such a block stays in a processor's cache, which makes it five times as fast
 NEXT_PASS = 0x9E3779B97F4A7C15  # odd: successive passes get keys that are far apart
+KERNEL_BLOCK = 2048  # elements of a program on a GPU
+MOST = 2**31 - KERNEL_BLOCK  # elements that it can count
 
 
 class Dropout(nn.Dropout):
@@ -30,23 +48,34 @@ class Dropout(nn.Dropout):
 
     def begin_step(self, key: int | Tensor) -> None:
         """A number or, for a captured step, an int64 on the device."""
-        self._key = key
+        self._key, self._passes = key, 0
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0.0:
             return x
-        scale = 1.0 / (1.0 - self.p) if self.p < 1.0 else 0.0
-        if not self.parts:
-            return x * self._next_mask(x.shape, x.device).to(x.dtype).mul_(scale)
-        masks = [self._next_mask(torch.Size((size, *x.shape[1:])), x.device) for size in self.parts]
-        return x * torch.cat(masks).to(x.dtype).mul_(scale)
+        parts, before = self.parts or (len(x),), self._passes
+        self._passes += len(parts)
+        if x.is_cuda and isinstance(self._key, Tensor) and _suits_the_kernel(x, self.p):
+            return fused_dropout(x, self._key, self.p, parts=parts, before=before)
+        masks = []
+        for number, size in enumerate(parts, start=before + 1):
+            shape = torch.Size((size, *x.shape[1:]))
+            masks.append(keep_mask(shape, _key_of_pass(self._key, number), self.p, x.device))
+        mask = masks[0] if len(masks) == 1 else torch.cat(masks)
+        return x * mask.to(x.dtype).mul_(_scale(self.p))
 
-    def _next_mask(self, shape: torch.Size, device: torch.device) -> Tensor:
-        if isinstance(self._key, Tensor):
-            self._key = self._key + (NEXT_PASS - 2**64)  # int64 wraps around, as the words of the key do
-        else:
-            self._key = (self._key + NEXT_PASS) % 2**64
-        return keep_mask(shape, self._key, self.p, device)
+
+def _scale(rate: float) -> float:
+    return 1.0 / (1.0 - rate) if rate < 1.0 else 0.0
+
+
+def _key_of_pass(key: int | Tensor, number: int) -> int | Tensor:
+    return key + _signed(number * NEXT_PASS) if isinstance(key, Tensor) else (key + number * NEXT_PASS) % 2**64
+
+
+def _signed(word: int) -> int:
+    """As an int64, which wraps around as the words of a key do."""
+    return (word + 2**63) % 2**64 - 2**63
 
 
 def keep_mask(shape: torch.Size, key: int | Tensor, rate: float, device: torch.device) -> Tensor:
@@ -65,11 +94,100 @@ def keep_mask(shape: torch.Size, key: int | Tensor, rate: float, device: torch.d
             word *= MULTIPLIER
             word &= WORD
         word ^= word >> 16
-        torch.ge(word, round(rate * 2**32), out=block)
+        torch.ge(word, _threshold(rate), out=block)
     if len(shape) != 4:
         return keep.view(shape)
     samples, channels, height, width = shape
     return keep.view(samples, height, width, channels).permute(0, 3, 1, 2)
+
+
+def _threshold(rate: float) -> int:
+    return round(rate * 2**32)
+
+
+def fused_dropout(x: Tensor, key: Tensor, rate: float, *, parts: tuple[int, ...], before: int = 0) -> Tensor:
+    """x with the masks of the passes after the first `before`, one for each part of the batch, in one sweep.
+
+    The gradient's masks are drawn again: that is cheaper than to keep them.
+    """
+    each = x.numel() // max(1, len(x))
+    starts = tuple(accumulate((size * each for size in parts), initial=0))
+    if sum(parts) != len(x) or not _suits_the_kernel(x, rate):
+        raise ValueError(f"dropout {rate}, parts {parts} of x {x.dtype} {tuple(x.shape)}: not what the kernel can do")
+    y: Tensor = _FusedDropout.apply(x, key, rate, starts, before)  # type: ignore[no-untyped-call]
+    return y
+
+
+def _suits_the_kernel(x: Tensor, rate: float) -> bool:
+    """Elements lie in memory in the order of their numbers; these and the threshold fit into 32 bits."""
+    fits = x.dtype in (torch.float32, torch.bfloat16, torch.float16) and 0 < x.numel() <= MOST and rate < 1.0
+    return fits and x.is_contiguous(memory_format=_order(x))
+
+
+def _order(x: Tensor) -> torch.memory_format:
+    return torch.channels_last if x.ndim == 4 else torch.contiguous_format
+
+
+class _FusedDropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, key: Tensor, rate: float, starts: tuple[int, ...], before: int) -> Tensor:
+        ctx.save_for_backward(key)
+        ctx.rest = (rate, starts, before)
+        return _dropped(x, key, rate, starts, before)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        (key,) = ctx.saved_tensors
+        return _dropped(dy.contiguous(memory_format=_order(dy)), key, *ctx.rest), None, None, None, None
+
+
+def _dropped(x: Tensor, key: Tensor, rate: float, starts: tuple[int, ...], before: int) -> Tensor:
+    y = torch.empty_like(x)
+    longest = max(stop - start for start, stop in pairwise(starts))
+    scale = torch.ones((), dtype=x.dtype).mul_(_scale(rate)).item()  # as a mask has it that was made of x's type
+    with on_device_of(x):
+        _kernels().drop[-(-longest // KERNEL_BLOCK), len(starts) - 1](
+            *(x, y, key, _signed((before + 1) * NEXT_PASS), _signed(NEXT_PASS)),
+            THRESHOLD=_threshold(rate),
+            SCALE=scale,
+            STARTS=starts,
+            PARTS=len(starts) - 1,
+            MULTIPLIER=MULTIPLIER,
+            BLOCK=KERNEL_BLOCK,
+        )
+    return y
+
+
+@cache
+def _kernels() -> SimpleNamespace:
+    return compiled(globals(), [_drop], helpers=[_scrambled])
+
+
+def _scrambled(word, part, MULTIPLIER: constexpr):
+    word ^= part
+    return (word ^ (word >> 16)) * MULTIPLIER
+
+
+def _drop(
+    x, y, key_1, first, next_pass, THRESHOLD: constexpr, SCALE: constexpr, STARTS: constexpr, PARTS: constexpr,
+    MULTIPLIER: constexpr, BLOCK: constexpr,
+):  # fmt: skip
+    """A program takes a block of a part. Words of 32 bits wrap around by themselves."""
+    part, start, stop = tl.program_id(1), STARTS[0], STARTS[1]
+    for other in tl.static_range(1, PARTS):
+        start = tl.where(part == other, STARTS[other], start)
+        stop = tl.where(part == other, STARTS[other + 1], stop)
+    element = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    there = element < stop - start
+    key = tl.load(key_1) + first + part * next_pass
+    word = _scrambled(element.to(tl.uint32), key.to(tl.uint32), MULTIPLIER)
+    word = _scrambled(word, (key >> 32).to(tl.uint32), MULTIPLIER)
+    word = _scrambled(word, 0, MULTIPLIER)
+    word ^= word >> 16
+    value = tl.load(x + start + element, there, 0.0)
+    factor = tl.where(word >= THRESHOLD, SCALE, 0.0)
+    tl.store(y + start + element, (value.to(tl.float32) * factor).to(y.dtype.element_ty), there)
 
 
 def dropouts(model: nn.Module) -> list[Dropout]:

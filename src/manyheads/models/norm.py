@@ -17,7 +17,6 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from itertools import accumulate, pairwise
 from types import SimpleNamespace
 from typing import Any, TypeAlias
@@ -28,6 +27,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from manyheads.models.dropout import Dropout
+from manyheads.models.launch import compiled, on_device_of
 
 # From triton.language, once `_kernels` has been called.
 constexpr: TypeAlias = Any
@@ -98,7 +98,7 @@ def fused_affine(
     x, residual = _rows_first(x), None if residual is None else _rows_first(residual)
     y, starts = torch.empty_like(x), (0, x.numel() // x.shape[1])
     cut, blocks, chunks = _cut(x, starts, NORMALISE)
-    with _on_device_of(x):
+    with on_device_of(x):
         _kernels().normalise[chunks, blocks, 1](
             *(x, residual, y, None, weight, bias, running_mean, running_var, None),
             **(cut | {"K": 0, "K2": 0, "EPS": eps, "MOMENTUM": 0.0, "RESIDUAL": residual is not None, "RELU": relu}),
@@ -173,7 +173,7 @@ class _FusedBatchNorm(torch.autograd.Function):
         saved = weight.new_empty(2, parts, x.shape[1])
         cut, blocks, partials = _cut(x, starts, STATISTICS, MOST_PARTIALS)
         partial = weight.new_empty(parts, 2, partials, x.shape[1])
-        with _on_device_of(x):
+        with on_device_of(x):
             kernels.statistics[partials, blocks, parts](x, partial, **cut)
             cut, blocks, chunks = _cut(x, starts, NORMALISE)
             cut |= {"K": partials, "K2": _power(partials), "EPS": eps, "MOMENTUM": momentum}
@@ -195,7 +195,7 @@ class _FusedBatchNorm(torch.autograd.Function):
         cut, blocks, partials = _cut(x, ctx.starts, GRADIENT_SUMS, MOST_PARTIALS)
         partial = weight.new_empty(parts, 2, partials, x.shape[1])
         again = ctx.relu and y is None
-        with _on_device_of(x):
+        with on_device_of(x):
             kernels.gradient_sums[partials, blocks, parts](
                 *(dy, x, y, dz, saved, weight, bias, partial), **(cut | {"AGAIN": again, "FROM_Y": y is not None})
             )
@@ -221,11 +221,6 @@ def _rows_first(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last)
 
 
-def _on_device_of(x: Tensor) -> contextlib.AbstractContextManager[Any]:
-    """Triton launches on the current device; on the CPU it interprets, for tests."""
-    return torch.cuda.device(x.device) if x.is_cuda else contextlib.nullcontext()
-
-
 def _power(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
@@ -249,13 +244,8 @@ def _cut(
 
 @cache
 def _kernels() -> SimpleNamespace:
-    """The functions below as kernels. Triton is missing where no GPU is, so only whoever calls them loads it."""
-    triton = import_module("triton")
-    helpers = {each.__name__: triton.jit(each) for each in (_tile, _chunk, _sums, _moments)}
-    # Where the kernels look for what they call.
-    globals().update(helpers, tl=triton.language, constexpr=triton.language.constexpr)
     kernels = (_statistics, _normalise, _gradient_sums, _gradient)
-    return SimpleNamespace(**{each.__name__[1:]: triton.jit(each) for each in kernels})
+    return compiled(globals(), kernels, helpers=(_tile, _chunk, _sums, _moments))
 
 
 def _tile(C: constexpr, BLOCK_C: constexpr, R: constexpr, U: constexpr):

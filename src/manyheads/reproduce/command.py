@@ -20,7 +20,7 @@ from manyheads.reproduce import NAMES
 from manyheads.reproduce.base import Found, Reproduction
 from manyheads.reproduce.figures import FIGURES
 from manyheads.reproduce.page import claims, picture, results_page, table, warnings
-from manyheads.reproduce.results import Result, code_of_numbers, read_results
+from manyheads.reproduce.results import Result, read_results, same_numbers
 from manyheads.reproduce.runner import CellFailed, How, Job, Plan, Watching, plan, run_all, seconds_for, try_out
 from manyheads.reproduce.scales import SCALES, Scale
 
@@ -144,7 +144,7 @@ def _files(job: Job) -> list[str]:
 
 def list_table(scale: Scale, results: Path) -> Table:
     """Every name, where it is in the paper, and how much of it is stored."""
-    stored, now = read_results(results, scale.name), code_of_numbers()
+    stored = read_results(results, scale.name)
     made = Table("name", "in the paper", "what", f"cells, {scale.name}", "stored", title="manyheads reproduce NAME")
     for name, one in NAMES.items():
         if scale.name not in one.scales:
@@ -152,7 +152,7 @@ def list_table(scale: Scale, results: Path) -> Table:
             continue
         cells = one.found(scale, stored).cells
         have = sum(bool(by_seed) for by_seed in cells.values())
-        other = sum(any(result.code != now for result in by_seed.values()) for by_seed in cells.values())
+        other = sum(any(not same_numbers(result.code) for result in by_seed.values()) for by_seed in cells.values())
         made.add_row(
             name, one.where, one.title, str(len(cells)), f"{have}, {other} by other code" if other else str(have)
         )

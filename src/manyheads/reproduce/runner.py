@@ -27,7 +27,16 @@ from manyheads.ensemble import Ensemble, assemble
 from manyheads.errors import ManyheadsError, Stopped, TrainingError
 from manyheads.experiment import Experiment
 from manyheads.reproduce.base import Reproduction
-from manyheads.reproduce.results import Result, Stored, code_of_numbers, key_of, result_of, slug, write_result
+from manyheads.reproduce.results import (
+    Result,
+    Stored,
+    code_of_numbers,
+    key_of,
+    result_of,
+    same_numbers,
+    slug,
+    write_result,
+)
 from manyheads.reproduce.scales import Scale
 from manyheads.runs import read_summary
 from manyheads.training import Interrupted, Silent, one_thread, resume, train
@@ -101,7 +110,7 @@ def plan(
                 if at in jobs:
                     continue
                 if have is not None and not again:
-                    if keep or have.code == code_of_numbers():
+                    if keep or same_numbers(have.code):
                         done += 1
                         continue
                     stale += 1
