@@ -71,7 +71,8 @@ def test_captured_steps_are_the_plain_ones_in_float64(case: str, device: str) ->
 @pytest.mark.gpu
 @pytest.mark.parametrize("case", ["mhd", "fedmd", "averaging", "dropout", "models of different widths"])
 def test_ten_steps_in_float32_on_a_gpu(case: str) -> None:
-    short = experiment(case)
+    # Not two samples at a time, as that case has otherwise: in float32 such steps drift apart on one CPU, too.
+    short = experiment(case, training={"batch_size": 8, "public_batch_size": 8} if case == "dropout" else {})
     expected, _ = run(short, Plain(), "cpu", torch.float32)
     losses, _ = run(short, Graphs("float32"), "cuda", torch.float32)
     assert apart(expected[:, :10], losses[:, :10]) < 1e-4

@@ -77,6 +77,20 @@ def test_the_mask_follows_from_key_pass_and_element() -> None:
     assert not torch.equal(one(x), first)
 
 
+@pytest.mark.parametrize("key", [7, torch.tensor(7), 2**64 - 1, torch.tensor(-1)])
+def test_a_batch_in_parts_is_so_many_passes(key: int | Tensor) -> None:
+    together, apart, x = Dropout(0.5), Dropout(0.5), torch.randn(6, 5, 4, 3)
+    together.parts = (4, 2)
+    for layer in (together, apart):
+        layer.begin_step(key)
+    for _ in range(2):
+        assert torch.equal(together(x), torch.cat([apart(x[:4]), apart(x[4:])]))
+
+
+def test_a_number_may_be_dropped() -> None:
+    assert Dropout(0.5)(torch.tensor(1.0)).shape == ()
+
+
 def test_memory_order_does_not_matter() -> None:
     """Devices may lay out the same feature map differently."""
     plain, other, x = Dropout(0.5), Dropout(0.5), torch.randn(3, 5, 4, 6)
@@ -203,8 +217,8 @@ def both(x: Tensor, key: Tensor, rate: float, parts: tuple[int, ...]) -> tuple[l
 
 def kernel(device: str) -> None:
     """The same bits; but interpreted, the kernel does not round to bfloat16, it cuts off."""
-    tolerance = {torch.float32: 0.0, torch.bfloat16: 0.0 if device == "cuda" else 2.0**-7}
-    every = list(product(SHAPES, tolerance, (0.2, 0.9), (7, 2**63 - 5, -3)))
+    tolerance = {torch.float64: 0.0, torch.float32: 0.0, torch.bfloat16: 0.0 if device == "cuda" else 2.0**-7}
+    every = list(product(SHAPES, tolerance, (0.3, 0.9), (7, 2**63 - 5, -3)))
     for (shape, parts), dtype, rate, key in every if device == "cuda" else every[::5]:  # interpreting is slow
         x = torch.randn(shape, device=device).to(dtype)
         order = torch.channels_last if x.ndim == 4 else torch.contiguous_format
@@ -224,16 +238,20 @@ def test_the_kernel_interpreted() -> None:
     subprocess.run([sys.executable, "-m", "tests.models.test_dropout"], env=environment, check=True)
 
 
-def test_what_the_kernel_cannot_do() -> None:
+def test_what_the_kernel_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
     image, key = torch.zeros(4, 3, 2, 2).to(memory_format=torch.channels_last), torch.tensor(1)
     for x, parts, rate in (
         (image, (2, 1), 0.5),
-        (image.double(), (4,), 0.5),
+        (image.int(), (4,), 0.5),
         (image.contiguous(), (4,), 0.5),
-        (image, (4,), 1.0),
+        (image[:0], (0,), 0.5),
+        (image, (4,), 1.0 - 2.0**-40),
     ):
         with pytest.raises(ValueError, match="not what the kernel can do"):
             fused_dropout(x, key, rate, parts=parts)
+    monkeypatch.setattr("manyheads.models.dropout.MOST", image.numel() - 1)
+    with pytest.raises(ValueError, match="not what the kernel can do"):
+        fused_dropout(image, key, 0.5, parts=(4,))
 
 
 @pytest.mark.gpu
@@ -242,19 +260,50 @@ def test_the_kernel_on_the_gpu() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_the_layer_in_a_graph(dtype: torch.dtype) -> None:
+    """Two passes in parts, with a key that changes between two replays."""
+    x, key = torch.randn(6, 8, 9, 10, dtype=dtype, device="cuda"), torch.tensor(3, device="cuda")
+    x = x.to(memory_format=torch.channels_last).requires_grad_()
+    layer = Dropout(0.3)
+    layer.parts = (4, 2)
+
+    def passes(x: Tensor, key: Tensor) -> list[Tensor]:
+        layer.begin_step(key)
+        y = [layer(x), layer(x)]
+        return [*y, *torch.autograd.grad(y[0].sum() + (2.0 * y[1]).sum(), x)]
+
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        passes(x, key)  # compiles
+    stream.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        found = passes(x, key)
+    for number in (3, 2**62 + 11):
+        key.fill_(number)
+        graph.replay()
+        torch.cuda.synchronize()
+        wanted = passes(x.detach().cpu().requires_grad_(), torch.tensor(number))
+        assert all(torch.equal(one.cpu(), two) for one, two in zip(found, wanted, strict=True))
+
+
+@pytest.mark.gpu
 def test_a_captured_step_uses_the_kernel_where_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
     used, on_gpu = [], torch.tensor(3, device="cuda")
 
     def note(x: Tensor, *_: object, **__: object) -> Tensor:
-        used.append(x.dtype)
+        used.append(x.shape)
         return x
 
     monkeypatch.setattr("manyheads.models.dropout.fused_dropout", note)
-    for dtype, key in ((torch.bfloat16, on_gpu), (torch.bfloat16, 3), (torch.float64, on_gpu)):
+    x = torch.ones(4, 3, 5, 5, device="cuda")  # not in the order of channels_last
+    for given, key in ((x[0], on_gpu), (x[0], 3), (x, on_gpu)):
         layer = Dropout(0.5)
         layer.begin_step(key)
-        layer(torch.ones(4, 40, device="cuda", dtype=dtype))
-    assert used == [torch.bfloat16]
+        layer(given)
+    assert used == [x[0].shape]
 
 
 @pytest.mark.gpu

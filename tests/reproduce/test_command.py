@@ -15,6 +15,7 @@ from manyheads.data.pack import pack
 from manyheads.experiment import DataConfig
 from manyheads.reproduce import NAMES, command
 from manyheads.reproduce.base import LAST, SHARED, Claim, Reproduction, above, at
+from manyheads.reproduce.results import code_of_numbers
 from manyheads.reproduce.runner import Job
 from manyheads.reproduce.scales import SCALES
 
@@ -80,6 +81,16 @@ def test_it_runs_what_is_missing_judges_and_draws(quick: Reproduction) -> None:
     listed = call("quick", "--list").output
     assert "together | 0" in " ".join(listed.split())
     assert "to do" not in call("quick", "--show").output
+
+
+def test_what_other_code_made_is_said(quick: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert call("quick", "--only", "alone").exit_code == 0
+    made_by = code_of_numbers()
+    assert "by other code" not in call("--list").output
+    monkeypatch.setattr("manyheads.reproduce.results.code_of_numbers", lambda: "later")
+    assert "1, 1 by other code" in call("--list").output
+    monkeypatch.setattr("manyheads.reproduce.results.SAME_NUMBERS", ((made_by, "later"),))
+    assert "by other code" not in call("--list").output
 
 
 def test_what_is_stored_can_be_seen_without_the_data(quick: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:

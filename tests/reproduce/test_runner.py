@@ -47,7 +47,9 @@ def test_a_cell_that_is_there_twice_is_run_once(quick: Reproduction, tmp_path: P
     assert [job.cell for job in planned(quick, tmp_path, only=["alone"], seeds=1).jobs] == ["quick alone"]
 
 
-def test_what_is_stored_is_not_run_unless_by_other_code(quick: Reproduction, tmp_path: Path, tiny: Experiment) -> None:
+def test_what_is_stored_is_not_run_unless_by_other_code(
+    quick: Reproduction, tmp_path: Path, tiny: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     at = key_of(tiny), 0
     mine = {at: a_result(0.5, key=at[0], code=code_of_numbers())}
     other = {at: a_result(0.5, key=at[0], code="earlier")}
@@ -57,10 +59,14 @@ def test_what_is_stored_is_not_run_unless_by_other_code(quick: Reproduction, tmp
         return len(found.jobs), found.stored, found.stale
 
     assert counts(stored={}) == (2, 0, 0)
-    assert counts(stored=mine) == (1, 2, 0)  # two cells are the same
+    assert counts(stored=mine) == (1, 1, 0)  # two cells are the same, and that is one run
     assert counts(stored=mine, again=True) == (2, 0, 0)
     assert counts(stored=other) == (2, 0, 1)
-    assert counts(stored=other, keep=True) == (1, 2, 0)
+    assert counts(stored=other, keep=True) == (1, 1, 0)
+    folders = {job.folder for job in planned(quick, tmp_path, seeds=1).jobs}
+    monkeypatch.setattr("manyheads.reproduce.results.SAME_NUMBERS", (("earlier", code_of_numbers()),))
+    assert counts(stored=other) == (1, 1, 0)
+    assert not folders & {job.folder for job in planned(quick, tmp_path, seeds=1).jobs}  # a run of that code goes on
 
 
 def test_results_are_stored_and_the_longest_goes_first(quick: Reproduction, tmp_path: Path) -> None:

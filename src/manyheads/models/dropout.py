@@ -53,14 +53,12 @@ class Dropout(nn.Dropout):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0.0:
             return x
-        parts, before = self.parts or (len(x),), self._passes
-        self._passes += len(parts)
-        if x.is_cuda and isinstance(self._key, Tensor) and _suits_the_kernel(x, self.p):
-            return fused_dropout(x, self._key, self.p, parts=parts, before=before)
-        masks = []
-        for number, size in enumerate(parts, start=before + 1):
-            shape = torch.Size((size, *x.shape[1:]))
-            masks.append(keep_mask(shape, _key_of_pass(self._key, number), self.p, x.device))
+        shapes = [torch.Size((size, *x.shape[1:])) for size in self.parts] if self.parts else [x.shape]
+        before, self._passes = self._passes, self._passes + len(shapes)
+        if isinstance(self._key, Tensor) and self._key.is_cuda and _suits_the_kernel(x, self.p):
+            return fused_dropout(x, self._key, self.p, parts=self.parts or (len(x),), before=before)
+        keys = [_key_of_pass(self._key, number) for number in range(before + 1, self._passes + 1)]
+        masks = [keep_mask(shape, key, self.p, x.device) for shape, key in zip(shapes, keys, strict=True)]
         mask = masks[0] if len(masks) == 1 else torch.cat(masks)
         return x * mask.to(x.dtype).mul_(_scale(self.p))
 
@@ -120,7 +118,7 @@ def fused_dropout(x: Tensor, key: Tensor, rate: float, *, parts: tuple[int, ...]
 
 def _suits_the_kernel(x: Tensor, rate: float) -> bool:
     """Elements lie in memory in the order of their numbers; these and the threshold fit into 32 bits."""
-    fits = x.dtype in (torch.float32, torch.bfloat16, torch.float16) and 0 < x.numel() <= MOST and rate < 1.0
+    fits = x.is_floating_point() and x.ndim > 0 and 0 < x.numel() <= MOST and _threshold(rate) <= WORD
     return fits and x.is_contiguous(memory_format=_order(x))
 
 
@@ -145,10 +143,11 @@ class _FusedDropout(torch.autograd.Function):
 def _dropped(x: Tensor, key: Tensor, rate: float, starts: tuple[int, ...], before: int) -> Tensor:
     y = torch.empty_like(x)
     longest = max(stop - start for start, stop in pairwise(starts))
-    scale = torch.ones((), dtype=x.dtype).mul_(_scale(rate)).item()  # as a mask has it that was made of x's type
+    scale = torch.ones((), dtype=x.dtype, device="cpu").mul_(_scale(rate)).item()  # as a mask of x's type has it
     with on_device_of(x):
         _kernels().drop[-(-longest // KERNEL_BLOCK), len(starts) - 1](
             *(x, y, key, _signed((before + 1) * NEXT_PASS), _signed(NEXT_PASS)),
+            WIDE=x.dtype == torch.float64,
             THRESHOLD=_threshold(rate),
             SCALE=scale,
             STARTS=starts,
@@ -170,8 +169,8 @@ def _scrambled(word, part, MULTIPLIER: constexpr):
 
 
 def _drop(
-    x, y, key_1, first, next_pass, THRESHOLD: constexpr, SCALE: constexpr, STARTS: constexpr, PARTS: constexpr,
-    MULTIPLIER: constexpr, BLOCK: constexpr,
+    x, y, key_1, first, next_pass, WIDE: constexpr, THRESHOLD: constexpr, SCALE: constexpr, STARTS: constexpr,
+    PARTS: constexpr, MULTIPLIER: constexpr, BLOCK: constexpr,
 ):  # fmt: skip
     """A program takes a block of a part. Words of 32 bits wrap around by themselves."""
     part, start, stop = tl.program_id(1), STARTS[0], STARTS[1]
@@ -185,9 +184,9 @@ def _drop(
     word = _scrambled(word, (key >> 32).to(tl.uint32), MULTIPLIER)
     word = _scrambled(word, 0, MULTIPLIER)
     word ^= word >> 16
-    value = tl.load(x + start + element, there, 0.0)
-    factor = tl.where(word >= THRESHOLD, SCALE, 0.0)
-    tl.store(y + start + element, (value.to(tl.float32) * factor).to(y.dtype.element_ty), there)
+    value = tl.load(x + start + element, there, 0.0).to(tl.float64 if WIDE else tl.float32)
+    value *= tl.where(word >= THRESHOLD, tl.full([BLOCK], SCALE, value.dtype), 0.0)
+    tl.store(y + start + element, value.to(y.dtype.element_ty), there)
 
 
 def dropouts(model: nn.Module) -> list[Dropout]:

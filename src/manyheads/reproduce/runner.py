@@ -31,6 +31,7 @@ from manyheads.reproduce.results import (
     Result,
     Stored,
     code_of_numbers,
+    first_like,
     key_of,
     result_of,
     same_numbers,
@@ -99,7 +100,7 @@ def plan(
 ) -> Plan:
     """The jobs for what is missing, the longest first. A cell that several reproductions have is run once."""
     jobs: dict[tuple[str, int], Job] = {}
-    done = stale = 0
+    done, stale = set[tuple[str, int]](), 0
     for reproduction in reproductions:
         for name, cell in reproduction.cells(scale).items():
             if only and name not in only:
@@ -111,13 +112,13 @@ def plan(
                     continue
                 if have is not None and not again:
                     if keep or same_numbers(have.code):
-                        done += 1
+                        done.add(at)
                         continue
                     stale += 1
                 label = f"{reproduction.name} {name}"
-                folder = out / scale.name / f"{slug(label)}-seed-{seed}-{at[0][:6]}-{code_of_numbers()[:6]}"
+                folder = out / scale.name / f"{slug(label)}-seed-{seed}-{at[0][:6]}-{first_like(code_of_numbers())[:6]}"
                 jobs[at] = Job(label, scale.name, scale.at(cell.with_values(seed=seed), data), folder, how, again)
-    return Plan(sorted(jobs.values(), key=lambda job: -job.work), done, stale)
+    return Plan(sorted(jobs.values(), key=lambda job: -job.work), len(done), stale)
 
 
 def default_seeds(reproduction: Reproduction, scale: Scale) -> int:
