@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check format install clean
+.PHONY: demo test check kernels format install clean
 
 demo: $(READY)
 	$(BIN)/manyheads demo
@@ -16,6 +16,10 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+kernels: $(READY)  # those of a GPU, interpreted on the CPU
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[triton]'
+	$(BIN)/pytest -m interpreted
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -1,5 +1,6 @@
 """Small experiments that every test may start from."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,8 @@ TINY = {
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") and not torch.cuda.is_available():
         pytest.skip("needs a GPU")
+    if item.get_closest_marker("interpreted") and find_spec("triton") is None:
+        pytest.skip("needs Triton: make kernels")
 
 
 @pytest.fixture

@@ -15,8 +15,6 @@ from manyheads.engine.precision import computing_in, precision_named
 from manyheads.runs import Event, read_events
 from manyheads.training import TIMES, Interrupted, Silent
 
-no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-
 
 class StopAtLosses(Silent):
     """Ctrl-C after the first window."""
@@ -43,9 +41,11 @@ def test_what_an_engine_does_not_understand_is_refused(given: dict[str, object],
         options_for(**given)  # type: ignore[arg-type]
 
 
-@no_gpu
 @pytest.mark.parametrize("options", [["--engine", "cuda"], ["--device", "cuda"]], ids=str)
-def test_no_gpu_where_one_is_asked_for(tiny_file: Path, tmp_path: Path, options: list[str]) -> None:
+def test_no_gpu_where_one_is_asked_for(
+    tiny_file: Path, tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     result = CliRunner().invoke(app, ["run", str(tiny_file), *options, "--out", str(tmp_path / "run")])
     assert result.exit_code == 2
     assert "this machine has no CUDA device that PyTorch can use; take" in result.stderr

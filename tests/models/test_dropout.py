@@ -1,9 +1,5 @@
 """Dropout: what it drops is a pure function of a name, the same on every device."""
 
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
 from itertools import product
 
 import numpy as np
@@ -28,6 +24,7 @@ from manyheads.models.dropout import (
 )
 from manyheads.seeds import generator
 from tests.contracts import train_by_hand
+from tests.models import interpreted
 
 CPU = torch.device("cpu")
 
@@ -232,10 +229,9 @@ def kernel(device: str) -> None:
         assert not torch.equal(found[0], found[1])
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
+@pytest.mark.interpreted
 def test_the_kernel_interpreted() -> None:
-    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, "-m", "tests.models.test_dropout"], env=environment, check=True)
+    interpreted("tests.models.test_dropout")
 
 
 def test_what_the_kernel_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,5 @@
 """A batch in parts is separate passes of `nn.BatchNorm2d`: outputs, gradients and running statistics."""
 
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
 from itertools import product
 from typing import TypeVar
 
@@ -13,6 +9,7 @@ from torch import Tensor, nn
 
 from manyheads.models.backbones import BACKBONES
 from manyheads.models.norm import BatchNorm, fused_affine, fused_batch_norm, in_parts
+from tests.models import interpreted
 
 # Channels that fill no block, a block and more, small parts, several chunks of rows; one pixel.
 SHAPES = [((6, 5, 3, 3), (4, 2)), ((4, 16, 8, 8), (2, 2)), ((5, 70, 4, 5), (1, 3, 1)), ((8, 8, 1, 1), (4, 4))]
@@ -134,10 +131,9 @@ def kernels(device: str) -> None:
         assert_close(*affine(case, relu), TOLERANCES[dtype])
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
+@pytest.mark.interpreted
 def test_kernels_interpreted() -> None:
-    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, "-m", "tests.models.test_norm"], env=environment, check=True)
+    interpreted("tests.models.test_norm")
 
 
 @pytest.mark.gpu
