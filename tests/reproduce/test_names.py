@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from manyheads.checks import check
@@ -90,6 +91,31 @@ def test_it_can_be_drawn(one: Reproduction, scale: Scale, tmp_path: Path) -> Non
 def test_cells_of_digits_can_be_trained(one: Reproduction) -> None:
     for cell in one.cells(SCALES["digits"]).values():
         check(cell)
+
+
+@pytest.fixture(scope="module")
+def as_cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files that look like CIFAR-100 and CIFAR-10 with few images."""
+    folder, rng = tmp_path_factory.mktemp("cifar"), np.random.default_rng(0)
+    for name, classes in (("cifar100", 100), ("cifar10", 10)):
+        train, test = np.arange(6_000) % classes, np.arange(200) % classes
+        np.savez(
+            folder / f"{name}.npz",
+            x_train=rng.integers(0, 256, (len(train), 32, 32, 3), np.uint8),
+            y_train=train,
+            coarse_train=train // 5,
+            x_test=rng.integers(0, 256, (len(test), 32, 32, 3), np.uint8),
+            y_test=test,
+            coarse_test=test // 5,
+        )
+    return folder
+
+
+@pytest.mark.parametrize("one", [one for one in NAMES.values() if "cifar100" in one.scales], ids=lambda one: one.name)
+def test_cells_of_cifar100_can_be_trained(one: Reproduction, as_cifar: Path) -> None:
+    scale = SCALES["cifar100"]
+    for cell in one.cells(scale).values():
+        check(scale.at(cell, as_cifar))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -152,7 +152,7 @@ def _fedmd(scale: Scale) -> Cells:
         training={"steps": 2 * steps, "learning_rate": given["learning_rate"]},
     )
     backbones = given["model"].get("backbone")
-    pooled = _alone(mhd).with_values(clients=1, data={"partition": "skew", "skew": 0.0})
+    pooled = _alone(mhd).with_values(clients=1, data={"partition": "skew", "skew": 0.0, **given["pooled"]})
     bases = (
         {"all data": pooled}
         if backbones is None

@@ -150,7 +150,8 @@ def made_with(found: Found, command: str) -> str:
     where = sorted({f"{r.hardware}, {r.engine} engine, {r.precision}, torch {r.torch}" for r in every.values()})
     code = sorted({result.code[:8] for result in every.values()})
     minutes = sum(result.seconds for result in every.values()) / 60
-    return f"`{command}`: {len(every)} runs, {minutes:.0f} minutes in sum; {'; '.join(where)}; code {', '.join(code)}."
+    runs = "1 run" if len(every) == 1 else f"{len(every)} runs"
+    return f"`{command}`: {runs}, {minutes:.1f} minutes in sum; {'; '.join(where)}; code {', '.join(code)}."
 
 
 def rows(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
