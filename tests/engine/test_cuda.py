@@ -143,6 +143,38 @@ def test_images_are_read_while_the_device_is_busy(tiny: Experiment, monkeypatch:
     assert len(fetched) - len(images) == 3 * 2  # the first stretch
 
 
+def test_short_stretches_are_drawn_together(tiny: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As few draws with an exchange at every second step as with none; where one goes back, what is due is drawn."""
+    drawn: list[tuple[int, int]] = []
+    window = batches.Samples.window
+
+    def noted(self: batches.Samples, start: int, stop: int, batch_size: int) -> batches.WindowRows:
+        drawn.append((start, stop))
+        return window(self, start, stop, batch_size)
+
+    monkeypatch.setattr(batches.Samples, "window", noted)
+    often = tiny.with_values(data={"augment": "crop-flip"}, algorithm={"pool_every": 2}, training={"steps": 9})
+    monkeypatch.setattr("manyheads.engine.cuda._capacity", lambda *_: 6)
+    _, ensemble = run(often, Graphs("float32"), "cpu", torch.float64)
+    both, clients = 2, len(ensemble.clients)
+    assert sorted(drawn) == [(0, 6)] * both * clients + [(6, 9)] * both * clients
+
+    client, algorithm = ensemble.clients[0], ensemble.algorithm
+    student = Student(client, algorithm, None, 6, torch.zeros(1, dtype=torch.int64))
+    for start, stop in ((4, 6), (0, 2), (1, 3), (5, 7)):
+        student.load(start, stop, algorithm.plan(client, start, stop))
+        for name, samples, size in (
+            ("private", client.private, client.training.batch_size),
+            ("public", client.public, client.training.public_batch_size),
+        ):
+            assert samples is not None
+            expected = window(samples, start, stop, size)
+            shown = student.rows(name, samples)  # of the first step
+            assert torch.equal(shown.samples, expected.samples_SB[0])
+            assert torch.equal(shown.view_numbers, expected.view_numbers_SB[0])
+            assert torch.equal(shown.images, samples.rows(expected, 0, torch.float64).images)
+
+
 def test_a_loss_that_is_not_a_number_is_found_where_it_was_first(tiny: Experiment) -> None:
     """A client that loses its mind, and those that it teaches afterwards: the same steps, clients and terms."""
     bad = []

@@ -40,6 +40,7 @@ class Student:
         self._held: dict[str, Tensor] = {}
         self._memory: dict[str, Tensor] = {}
         self._ahead: dict[str, tuple[Tensor, Future[Tensor]]] = {}
+        self._streams: dict[str, tuple[int, int, WindowRows]] = {}  # what was drawn of each: from, until, the rows
         self.terms: tuple[str, ...] = ()
         self.phase = 0
         self.model = Shadow(client, low_dtype)
@@ -116,9 +117,9 @@ class Student:
 
     def counted(self, steps: int, passes: int) -> None:
         """BatchNorm counts its batches: afterwards, because nothing depends on it."""
-        for name, tensor in self.client.state.integers.items():
-            if name.endswith("num_batches_tracked"):
-                tensor.add_(steps * passes)
+        counters = [of for name, of in self.client.state.integers.items() if name.endswith("num_batches_tracked")]
+        if counters:
+            torch._foreach_add_(counters, steps * passes)
 
     def at(self, name: str) -> Tensor:
         """This step's row of an array that was loaded."""
@@ -176,11 +177,16 @@ class Student:
                     self._hold(f"{name} {part}", tensor)
 
     def _load_private(self, start: int, stop: int, plan: Plan) -> None:
-        due = plan.get("private step", np.arange(start, stop))  # some plans do not take a private batch at each step
-        first = int(due[0])
-        rows = self.client.private.window(first, int(due[-1]) + 1, self.client.training.batch_size)
-        order = torch.from_numpy(due - first).to(rows.samples_SB.device)
-        self._hold_rows("private", rows.each(lambda of: of.index_select(0, order)), self.client.private)
+        private, size = self.client.private, self.client.training.batch_size
+        if "private step" in plan:  # not every step takes a private batch
+            due = plan["private step"]
+            first = int(due[0])
+            rows = self._drawn("private", private, first, int(due[-1]) + 1, size)
+            order = torch.from_numpy(due - first).to(rows.samples_SB.device)
+            rows = rows.each(lambda of: of.index_select(0, order))
+        else:
+            rows = self._drawn("private", private, start, stop, size)
+        self._hold_rows("private", rows, private)
 
     def _load_public(self, start: int, stop: int, plan: Plan) -> WindowRows | None:
         public = self.client.public
@@ -189,9 +195,27 @@ class Student:
         if "public" in plan:
             rows = public.chosen(plan["public"], plan["view"])
         else:
-            rows = public.window(start, stop, self.client.training.public_batch_size)
+            rows = self._drawn("public", public, start, stop, self.client.training.public_batch_size)
         self._hold_rows("public", rows, public)
         return rows
+
+    def _drawn(self, name: str, samples: Samples, start: int, stop: int, size: int) -> WindowRows:
+        """Steps start ... stop - 1 of a stream. Where a stretch is short, as between frequent exchanges, those after it
+        are drawn with it: that takes many small kernels, however few steps they are for.
+
+        Images that are not on the device are fetched stretch by stretch, and so are their rows.
+        """
+        first, last, rows = self._streams.get(name, (0, 0, None))
+        if rows is None or start < first or last < stop:
+            self._streams.pop(name, None)
+            del rows  # before others are drawn: there need not be room for both
+            few = samples.pixels.on_device and 2 * (stop - start) <= self._capacity
+            ahead = min(start + self._capacity, self.client.training.steps) if few else stop
+            first, last = start, max(stop, ahead)
+            rows = samples.window(first, last, size)
+            if few:
+                self._streams[name] = first, last, rows
+        return rows.each(lambda of: of[start - first : stop - first])
 
     def fetch_ahead(self, start: int, stop: int, reader: Executor) -> None:
         """While others work: images that are not on the device, for the steps that will probably come next."""

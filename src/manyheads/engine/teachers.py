@@ -8,6 +8,7 @@ more for what is asked only to fill up.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import torch
@@ -107,6 +108,9 @@ class Teachers:
         together = self._gather(rows)
         batch = together.samples_SB.shape[1]
         at_once = max(SMALLEST, AT_ONCE // (self._public.pixels.size[0] * self._public.pixels.size[1] * batch))
+        calls: list[tuple[Snapshot, int]] = []
+        from_: list[list[int]] = []
+        to: list[list[int]] = []
         for target, said in enumerate(self.said):
             for counts_L in said.counts_L.values():
                 counts_L.zero_()
@@ -114,8 +118,13 @@ class Teachers:
                 alone = isinstance(snapshot, WeightsSnapshot) and snapshot.replica.model.foreign
                 for part, size in (([line], 1) for line in lines) if alone else _in_powers(lines, at_once):
                     spare = size - len(part)
-                    from_to = torch.tensor([[*part, *[part[-1]] * spare], [*part, *[said.lines - 1] * spare]])
-                    self._ask(snapshot, together, from_to, target)
+                    calls.append((snapshot, target))
+                    from_.append([*part, *[part[-1]] * spare])
+                    to.append([*part, *[said.lines - 1] * spare])
+        # All at once: each copy to a device waits until it has done what it was given.
+        every = torch.tensor([[*chain(*from_)], [*chain(*to)]]).to(together.samples_SB.device)
+        for (snapshot, target), from_to in zip(calls, torch.split(every, [*map(len, from_)], 1), strict=True):
+            self._ask(snapshot, together, from_to, target)
 
     def _due(
         self, pools: Sequence[Sequence[Snapshot]], targets_KSJ: Sequence[NDArray[np.int64]], target: int
@@ -130,7 +139,7 @@ class Teachers:
     def _ask(self, snapshot: Snapshot, rows: WindowRows, from_to: Tensor, target: int) -> None:
         said = self.said[target]
         if not (rows.samples_SB.is_cuda and self._public.pixels.on_device and _can_be_captured(snapshot)):
-            from_, to = from_to.to(rows.samples_SB.device)
+            from_, to = from_to
             outputs = snapshot.outputs(_shown(self._public, rows, self._dtype, from_))
             said.make_room(outputs, rows.samples_SB.shape[1])
             said.put(outputs, to)
@@ -158,7 +167,7 @@ class Pass:
 
     def __init__(self, replica: Replica, from_to: Tensor, said: Said, shown: Callable[[Tensor], Rows]) -> None:
         self._replica, self._said, self._shown = replica, said, shown
-        self._from_to = from_to.to(replica.state.values.device)
+        self._from_to = from_to.clone()
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
