@@ -40,7 +40,23 @@ def sgd(
         values.sub_(rate_1 * momentum)
         if low is not None:
             low.copy_(values)
-        return
+    else:
+        given = (values, momentum, gradient, low, low_gradient, rate_1)
+        fused_sgd(*given, weight_decay=weight_decay, momentum_factor=momentum_factor)
+
+
+def fused_sgd(
+    values: Tensor,
+    momentum: Tensor,
+    gradient: Tensor,
+    low: Tensor | None,
+    low_gradient: Tensor | None,
+    rate_1: Tensor,
+    *,
+    weight_decay: float,
+    momentum_factor: float,
+) -> None:
+    """The same as one kernel, which reads and writes everything once."""
     size = values.numel()
     with on_device_of(values):
         _kernels().sgd[(-(-size // BLOCK),)](
