@@ -390,7 +390,7 @@ def reproduce(
         Path | None, typer.Option(help="Where results are stored.", show_default="experiments/mhd/results if there")
     ] = None,
     out: Annotated[Path, typer.Option(help="Where runs and pictures go.")] = Path("runs/reproduce"),
-    again: Annotated[bool, typer.Option("--again", help="Run also what is stored.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Run also what is stored; stopped, it goes on.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Take results as they are that other code made.")] = False,
     show_stored: Annotated[bool, typer.Option("--show", help="Show what is stored; run nothing.")] = False,
     steps: Annotated[
@@ -417,6 +417,8 @@ def reproduce(
         keep=keep,
         steps=steps,
     )
+    if steps is not None and (show_list or show_stored):
+        raise ConfigurationError("--try takes steps, --list and --show run nothing; leave one of them out")
     if show_list and not names:
         screen.show(reproducing.list_table(size, stored))
     elif show_list:

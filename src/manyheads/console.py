@@ -4,7 +4,7 @@ import contextlib
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from statistics import mean
 from types import TracebackType
 from typing import Self
@@ -42,6 +42,25 @@ class Screen:
             table.collapse_padding, table.pad_edge = True, False
         table.title_justify = "left"
         self.console.print(table)
+
+    def show_wide(self, header: Sequence[str], lines: Sequence[Sequence[str]], title: str) -> None:
+        """A table of numbers: where it is wider than the screen, as several, each with the first column."""
+        columns = [[head, *(line[number] for line in lines)] for number, head in enumerate(header)]
+        first, *rest = columns
+        taken, part = 0, list[list[str]]()
+        for column in [*rest, None]:
+            width = 0 if column is None else 3 + max([*map(len, column[1:]), *map(len, column[0].split())])
+            if part and (column is None or taken + width > self.console.width):
+                made = Table(first[0], title=title)
+                for head, *_ in part:
+                    made.add_column(head)
+                for line in zip(first[1:], *(own[1:] for own in part), strict=True):
+                    made.add_row(*line)
+                self.show(made)
+                taken, part, title = 0, [], ""
+            if column is not None:
+                taken = (taken or 3 + max(map(len, first))) + width
+                part.append(column)
 
     def watch(self, title: str) -> "Watcher":
         return Bar(self.console, title) if self.decorated else Lines(self, title)

@@ -57,13 +57,40 @@ def test_ratios_and_the_highest_of_several() -> None:
     assert share.of(found) == pytest.approx({0: 75.0})
     assert verdict(Claim("", [Check(share, above=70.0, below=80.0)]), found) == "yes"
     assert verdict(Claim("", [Check((mid - low).percent_of(low - low), above=0.0)]), found) == "no"
-    assert highest(low, high, mid).of(found) == pytest.approx({0: 60.0})
+    assert highest("", low, high, mid).of(found) == pytest.approx({0: 60.0})
 
 
-def test_evidence_is_the_mean_difference() -> None:
-    judged = Claim("", [above(at("a", LAST), at("b", LAST))]).verdict(found_with({"a": [0.5, 0.7], "b": [0.4, 0.4]}))
+def test_each_part_is_judged_by_the_seeds_that_it_has() -> None:
+    found = found_with({"a": [0.5, 0.7], "b": [0.4, 0.4], "c": [0.1], "d": [0.45, 0.35]})
+    a, b, c, d = (at(cell, LAST) for cell in "abcd")
+    judged = Claim("", [above(a, b), above(c, b, by=-40.0)]).verdict(found)
     assert judged is not None
-    assert judged.evidence == "+20.0 (2/2)"
+    assert judged.answer == "yes"
+    assert judged.parts == (
+        "shared, last head: a - b: +20.0 (2/2)",
+        "shared, last head: c - b: -30.0 (1/1; must be above -40)",
+    )
+    assert verdict(Claim("", [above(d, b), above(b, c)]), found) == "unclear"  # not "yes", for seed 0 alone
+
+
+def test_parts_say_what_they_compare_and_where_it_must_lie() -> None:
+    found = found_with({"a": [0.5], "b": [0.4], "c": [0.4049]}, heads=2)
+    a, b, c = (at(cell, LAST) for cell in "abc")
+
+    def words(check: Check) -> str:
+        judged = Claim("", [check]).verdict(found)
+        assert judged is not None
+        return judged.parts[0]
+
+    assert words(above(a, at("a", SHARED))) == "a: shared, last head - shared, main head: +1.0 (1/1)"
+    assert words(Check(a, above=45.0, below=55.0)) == "a: shared, last head: 50.0 (1/1; must be above 45 and below 55)"
+    assert words(near(c, b, within=0.5)) == "shared, last head: c - b: +0.49 (1/1; must be above -0.5 and below 0.5)"
+    assert words(above(a - b, at("a", SHARED) - at("b", SHARED))).startswith(
+        "(shared, last head: a - b) - (shared, main head: a - b): "
+    )
+    assert words(Check((a - b).percent_of(a), below=30.0)) == (
+        "(shared, last head: a - b) / (a: shared, last head): 20.0 % (1/1; must be below 30)"
+    )
 
 
 def test_measures_are_percent_of_the_head_they_name() -> None:

@@ -1,7 +1,9 @@
 """`manyheads reproduce` as a person meets it."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +14,12 @@ from manyheads.checks import check
 from manyheads.cli import app
 from manyheads.console import Screen
 from manyheads.data.pack import pack
+from manyheads.errors import Stopped
 from manyheads.experiment import DataConfig
 from manyheads.reproduce import NAMES, command
 from manyheads.reproduce.base import LAST, SHARED, Claim, Reproduction, above, at
 from manyheads.reproduce.results import code_of_numbers
-from manyheads.reproduce.runner import Job
+from manyheads.reproduce.runner import Job, run_all
 from manyheads.reproduce.scales import SCALES
 
 
@@ -68,7 +71,8 @@ def test_it_runs_what_is_missing_judges_and_draws(quick: Reproduction) -> None:
     first = call("quick", "--only", "alone")
     assert first.exit_code == 0, first.output
     assert "1 runs to do, 0 stored" in first.output
-    assert "not run" in first.output
+    assert "Together is better." not in first.output  # of one cell there is nothing to claim
+    assert "Picture" not in first.output
     second = call("quick")
     assert "1 runs to do, 1 stored" in second.output
     assert "(54.5)" in second.output
@@ -80,7 +84,32 @@ def test_it_runs_what_is_missing_judges_and_draws(quick: Reproduction) -> None:
     assert Path("images/reproduce-quick-digits.png").exists()
     listed = call("quick", "--list").output
     assert "together | 0" in " ".join(listed.split())
-    assert "to do" not in call("quick", "--show").output
+    shown = call("quick", "--show").output
+    assert "to do" not in shown
+    assert "alone" in shown
+    part = call("quick", "--show", "--only", "together").output
+    assert "together" in part
+    assert "alone" not in part
+    assert "--list and --show run nothing" in call("quick", "--show", "--try", "2").stderr
+
+
+def test_run_again_and_stopped_it_goes_on(quick: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert call("quick").exit_code == 0
+    stored = {path: path.stat().st_mtime_ns for path in Path("runs/reproduce/results/digits").iterdir()}
+
+    def stopped(*arguments: Any, **options: Any) -> Iterator[Any]:
+        yield next(run_all(*arguments, **options))
+        raise Stopped("stopped")
+
+    with monkeypatch.context() as for_once:
+        for_once.setattr("manyheads.reproduce.command.run_all", stopped)
+        first = call("quick", "--again", "--at-once", "1")
+    assert first.exit_code == 130, first.output
+    assert "2 runs to do, 0 stored" in first.output
+    second = call("quick", "--again")
+    assert "1 runs to do, 1 were run again before this was stopped, 0 stored" in second.output
+    assert all(path.stat().st_mtime_ns > before for path, before in stored.items())
+    assert "2 runs to do, 0 stored" in call("quick", "--again").output  # and all of it, if it is asked for once more
 
 
 def test_what_other_code_made_is_said(quick: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +117,7 @@ def test_what_other_code_made_is_said(quick: Reproduction, monkeypatch: pytest.M
     made_by = code_of_numbers()
     assert "by other code" not in call("--list").output
     monkeypatch.setattr("manyheads.reproduce.results.code_of_numbers", lambda: "later")
-    assert "1, 1 by other code" in call("--list").output
+    assert "1 of 2, 1 by other code" in call("--list").output
     monkeypatch.setattr("manyheads.reproduce.results.SAME_NUMBERS", ((made_by, "later"),))
     assert "by other code" not in call("--list").output
 

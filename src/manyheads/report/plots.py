@@ -43,6 +43,7 @@ BESIDE = (  # where a label may stand: points to the right and up, and how it is
     (0, 8, "center", "bottom"),
     (0, -8, "center", "top"),
 )
+UPRIGHT = ((1, "bottom"), (-1, "top"))  # above or below, and which end of the label is there
 
 
 def plot_run(folder: Path) -> list[Path]:
@@ -363,7 +364,9 @@ def _byte_axis(axes: Axes, received: Sequence[float]) -> None:
 
 
 def _label_points(axes: Axes, points: Sequence[tuple[str, float, float, float]]) -> None:
-    """A label beside each point (label, x, y, half its error bar), on the side where it covers least."""
+    """A label beside each point (label, x, y, half its error bar), or upright at an end of its bar: where it covers
+    least.
+    """
     figure = axes.get_figure(root=True)
     assert figure is not None
     figure.draw_without_rendering()  # places the axes, so that texts can be measured
@@ -371,8 +374,9 @@ def _label_points(axes: Axes, points: Sequence[tuple[str, float, float, float]])
     for _, x, y, spread in points:
         (left, low), (_, high) = axes.transData.transform([(x, y - spread), (x, y + spread)])
         taken.append(Bbox.from_extents(left - 6, low - 6, left + 6, high + 6))
-    for label, x, y, _ in points:
+    for label, x, y, spread in points:
         tried = [_beside(axes, label, x, y, side) for side in BESIDE]
+        tried += [_beside(axes, label, x, y + up * spread, (0, 8 * up, "center", end), 90) for up, end in UPRIGHT]
         boxes = [text.get_window_extent() for text in tried]
         covered = [_covered(box, taken) + _area(box) - _covered(box, [axes.bbox]) for box in boxes]
         best = int(np.argmin(covered))
@@ -382,9 +386,11 @@ def _label_points(axes: Axes, points: Sequence[tuple[str, float, float, float]])
         taken.append(boxes[best])
 
 
-def _beside(axes: Axes, label: str, x: float, y: float, side: tuple[int, int, str, str]) -> Annotation:
+def _beside(
+    axes: Axes, label: str, x: float, y: float, side: tuple[int, int, str, str], rotation: int = 0
+) -> Annotation:
     right, up, horizontal, vertical = side
-    style: dict[str, Any] = {"ha": horizontal, "va": vertical, "fontsize": "small"}
+    style: dict[str, Any] = {"ha": horizontal, "va": vertical, "fontsize": "small", "rotation": rotation}
     return axes.annotate(label, (x, y), (right, up), textcoords="offset points", **style)
 
 

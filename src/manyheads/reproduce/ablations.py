@@ -17,6 +17,7 @@ from manyheads.reproduce.base import (
     Reproduction,
     above,
     at,
+    falling,
     near,
     rising,
 )
@@ -99,7 +100,7 @@ HEADS_OF_A_CHAIN = Reproduction(
         ),
         Claim(
             "At s = 100 the main head is the best on private data, and each later head is behind the one before.",
-            rising(*(at(FOUR_100, head) for head in (*reversed(PRIVATE_HEADS), PRIVATE))),
+            falling(at(FOUR_100, PRIVATE), *(at(FOUR_100, head) for head in PRIVATE_HEADS)),
         ),
         Claim(
             "At s = 0 the second auxiliary head is the best of four.",
@@ -316,10 +317,11 @@ VARIANTS = Reproduction(
     claims=(
         Claim("Two targets instead of one improve the best head.", [above(at("Delta = 2", BEST), at("Base", BEST))]),
         Claim(
-            "Alone, same-level heads or the head itself help early heads only: head 1 gains, the last is within 0.5.",
+            "Alone, same-level heads or the head itself help early heads only: head 1 gains, the last gains less than "
+            "0.5 points.",
             [
                 *(above(at(cell, HEADS[0]), at("Base", HEADS[0])) for cell in ("SL", "SF")),
-                *(near(at(cell, LAST), at("Base", LAST), within=0.5) for cell in ("SL", "SF")),
+                *(Check(at(cell, LAST) - at("Base", LAST), below=0.5) for cell in ("SL", "SF")),
             ],
         ),
         Claim("Together (SL+SF) they improve the best head.", [above(at("SL+SF", BEST), at("Base", BEST))]),

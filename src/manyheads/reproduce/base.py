@@ -25,6 +25,7 @@ class Measure:
 
     label: str
     of: Callable[[Result], float | None]
+    axis: str = "%"  # of a picture, which it shares with others that have the same
 
 
 def private(head: int, label: str) -> Measure:
@@ -56,37 +57,61 @@ class Found:
         measured = {seed: measure.of(result) for seed, result in self.cells.get(cell, {}).items()}
         return {seed: value for seed, value in measured.items() if value is not None}
 
+    def part(self, only: Sequence[str], seeds: int | None) -> "Found":
+        """Some of the cells, or all where none is named; of these so many seeds, or all."""
+        return Found(
+            {
+                cell: {seed: result for seed, result in by_seed.items() if seeds is None or seed < seeds}
+                for cell, by_seed in self.cells.items()
+                if not only or cell in only
+            }
+        )
+
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number for each seed."""
+    """A number for each seed, with words for it."""
 
     of: Callable[[Found], BySeed]
+    label: str
+    cell: str | None = None  # of a measure of one cell
+    measure: str | None = None
+    form: str = "{:.1f}"
 
     def __sub__(self, other: "Quantity") -> "Quantity":
-        return self._with(other, lambda a, b: a - b)
+        return self._with(other, lambda a, b: a - b, _difference(self, other), "{:+.1f}")
 
     def percent_of(self, other: "Quantity") -> "Quantity":
-        return self._with(other, lambda a, b: 100.0 * a / b if b else math.nan)
+        label = f"({self.label}) / ({other.label})"
+        return self._with(other, lambda a, b: 100.0 * a / b if b else math.nan, label, "{:.1f} %")
 
-    def _with(self, other: "Quantity", combine: Callable[[float, float], float]) -> "Quantity":
+    def _with(self, other: "Quantity", combine: Callable[[float, float], float], label: str, form: str) -> "Quantity":
         def of(found: Found) -> BySeed:
             mine, theirs = self.of(found), other.of(found)
             return {seed: combine(mine[seed], theirs[seed]) for seed in sorted(mine.keys() & theirs.keys())}
 
-        return Quantity(of)
+        return Quantity(of, label, form=form)
+
+
+def _difference(a: Quantity, b: Quantity) -> str:
+    """What both have in common is said once."""
+    if a.cell is not None and a.cell == b.cell:
+        return f"{a.cell}: {a.measure} - {b.measure}"
+    if a.measure is not None and a.measure == b.measure:
+        return f"{a.measure}: {a.cell} - {b.cell}"
+    return " - ".join(each.label if each.cell is not None else f"({each.label})" for each in (a, b))
 
 
 def at(cell: str, measure: Measure) -> Quantity:
-    return Quantity(lambda found: found.values(cell, measure))
+    return Quantity(lambda found: found.values(cell, measure), f"{cell}: {measure.label}", cell, measure.label)
 
 
-def highest(*quantities: Quantity) -> Quantity:
+def highest(label: str, *quantities: Quantity) -> Quantity:
     def of(found: Found) -> BySeed:
         every = [quantity.of(found) for quantity in quantities]
         return {seed: max(values[seed] for values in every) for seed in common_seeds(every)}
 
-    return Quantity(of)
+    return Quantity(of, label)
 
 
 def common_seeds(every: Sequence[BySeed]) -> list[int]:
@@ -102,6 +127,20 @@ class Check:
     above: float = float("-inf")
     below: float = float("inf")
 
+    def holds(self, value: float) -> bool:
+        return self.above < value < self.below
+
+    def words(self, by_seed: BySeed) -> str:
+        """The quantity, its mean over seeds, for how many it holds, and where it must lie if that is not above 0."""
+        value, held = mean(by_seed.values()), sum(map(self.holds, by_seed.values()))
+        form = self.quantity.form
+        if round(value, 1) in (self.above, self.below):
+            form = form.replace(".1f", ".2f")
+        bounds = [f"{word} {bound:.4g}" for word, bound in (("above", self.above), ("below", self.below))]
+        finite = [text for text, bound in zip(bounds, (self.above, self.below), strict=True) if math.isfinite(bound)]
+        must = "" if finite == ["above 0"] else f"; must be {' and '.join(finite)}"
+        return f"{self.quantity.label}: {form.format(value)} ({held}/{len(by_seed)}{must})"
+
 
 def above(a: Quantity, b: Quantity, by: float = 0.0) -> Check:
     return Check(a - b, above=by)
@@ -115,12 +154,16 @@ def rising(*quantities: Quantity) -> list[Check]:
     return [above(b, a) for a, b in pairwise(quantities)]
 
 
+def falling(*quantities: Quantity) -> list[Check]:
+    return [above(a, b) for a, b in pairwise(quantities)]
+
+
 @dataclass(frozen=True)
 class Verdict:
     """`yes` where all checks hold for every seed, `no` where one of them holds for none, otherwise `unclear`."""
 
     answer: Answer
-    evidence: str  # of each check: its quantity, a mean over seeds, and for how many seeds it holds
+    parts: tuple[str, ...]  # of each check: in words
 
 
 @dataclass(frozen=True)
@@ -133,19 +176,16 @@ class Claim:
     scale: str | None = None  # where it is about numbers of one scale only
 
     def verdict(self, found: Found) -> Verdict | None:
-        """None where a cell that it speaks of has not been run."""
+        """Each check by the seeds that it has; None where a cell that it speaks of has not been run."""
         values = [check.quantity.of(found) for check in self.checks]
-        seeds = common_seeds(values)
-        if not seeds:
+        if not all(values):
             return None
-        held = [
-            sum(check.above < of_check[seed] < check.below for seed in seeds)
-            for check, of_check in zip(self.checks, values, strict=True)
+        shares = [
+            mean(check.holds(value) for value in by_seed.values())
+            for check, by_seed in zip(self.checks, values, strict=True)
         ]
-        means = [mean(of_check[seed] for seed in seeds) for of_check in values]
-        evidence = ", ".join(f"{of_check:+.1f} ({n}/{len(seeds)})" for of_check, n in zip(means, held, strict=True))
-        answer: Answer = "no" if 0 in held else "yes" if min(held) == len(seeds) else "unclear"
-        return Verdict(answer, evidence)
+        answer: Answer = "no" if 0 in shares else "yes" if min(shares) == 1 else "unclear"
+        return Verdict(answer, tuple(check.words(own) for check, own in zip(self.checks, values, strict=True)))
 
 
 Cells = dict[str, Experiment]

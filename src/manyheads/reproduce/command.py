@@ -1,6 +1,7 @@
 """What `manyheads reproduce` does: list, run what is missing, show, and write the page."""
 
 import contextlib
+import difflib
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,9 +20,20 @@ from manyheads.report import plots
 from manyheads.reproduce import NAMES
 from manyheads.reproduce.base import Found, Reproduction
 from manyheads.reproduce.figures import FIGURES
-from manyheads.reproduce.page import claims, picture, results_page, table, warnings
+from manyheads.reproduce.page import claims, picture, results_page, table, warnings, worth_drawing
 from manyheads.reproduce.results import Result, read_results, same_numbers
-from manyheads.reproduce.runner import CellFailed, How, Job, Plan, Watching, plan, run_all, seconds_for, try_out
+from manyheads.reproduce.runner import (
+    CellFailed,
+    How,
+    Job,
+    Plan,
+    Watching,
+    default_seeds,
+    plan,
+    run_all,
+    seconds_for,
+    try_out,
+)
 from manyheads.reproduce.scales import SCALES, Scale
 
 IN_THE_REPOSITORY = Path("experiments/mhd/results")
@@ -89,7 +101,9 @@ def chosen(request: Request) -> list[Reproduction]:
     cells = {cell for one in found for cell in one.cells(scale)}
     for cell in request.only:
         if cell not in cells:
-            raise ConfigurationError(f'--only "{cell}": there is no such cell; {nearest(cell, cells)}')
+            near = difflib.get_close_matches(cell, cells, n=1)
+            hint = f'did you mean "{near[0]}"?' if near else f"manyheads reproduce {names[0]} --list shows its cells"
+            raise ConfigurationError(f'--only "{cell}": there is no such cell; {hint}')
     return found
 
 
@@ -145,22 +159,27 @@ def _files(job: Job) -> list[str]:
 def list_table(scale: Scale, results: Path) -> Table:
     """Every name, where it is in the paper, and how much of it is stored."""
     stored = read_results(results, scale.name)
-    made = Table("name", "in the paper", "what", f"cells, {scale.name}", "stored", title="manyheads reproduce NAME")
+    title = f"manyheads reproduce NAME --scale {scale.name}; results are in {results}"
+    made = Table("name", "in the paper", "what", "cells", "runs that are stored", title=title)
     for name, one in NAMES.items():
         if scale.name not in one.scales:
             made.add_row(name, one.where, one.title, "-", "")
             continue
         cells = one.found(scale, stored).cells
-        have = sum(bool(by_seed) for by_seed in cells.values())
-        other = sum(any(not same_numbers(result.code) for result in by_seed.values()) for by_seed in cells.values())
-        made.add_row(
-            name, one.where, one.title, str(len(cells)), f"{have}, {other} by other code" if other else str(have)
-        )
+        runs = [result for by_seed in cells.values() for result in by_seed.values()]
+        seeds = max(default_seeds(one, scale), *map(len, cells.values()))
+        other = sum(not same_numbers(result.code) for result in runs)
+        have = f"{len(runs)} of {seeds * len(cells)}" + (f", {other} by other code" if other else "")
+        made.add_row(name, one.where, one.title, str(len(cells)), have)
     return made
 
 
 def cells_table(one: Reproduction, scale: Scale, results: Path) -> Table:
-    made = Table("cell", "seeds that are stored", title=f"{one.name}, {scale.name}: {scale.about}")
+    made = Table(
+        "cell",
+        "seeds that are stored",
+        title=f"{one.name}. {scale.name}: {scale.about}; unless its note says otherwise",
+    )
     for cell, by_seed in one.found(scale, read_results(results, scale.name)).cells.items():
         made.add_row(cell, ", ".join(map(str, by_seed)))
     return made
@@ -184,20 +203,37 @@ class _OnScreen(Watching):
 
 def run(screen: Screen, planned: Plan, request: Request) -> None:
     """Run what is missing, and say what comes of it as it comes."""
-    jobs = planned.jobs
+    jobs = not_yet_again(planned.jobs, begun_again(request)) if request.again else planned.jobs
     stale = f" ({planned.stale} of these are stored, but by other code; --keep takes them as they are)"
     begun = sum((job.folder / "experiment.toml").exists() for job in jobs)
     go_on = f", {begun} of them go on where they stopped" if begun and not request.again else ""
-    screen.say(f"{len(jobs)} runs to do{stale if planned.stale else ''}{go_on}, {planned.stored} stored")
-    if not jobs:
-        return
-    if request.scale.estimated:
+    done = len(planned.jobs) - len(jobs)
+    before = f", {done} were run again before this was stopped" if done else ""
+    screen.say(f"{len(jobs)} runs to do{stale if planned.stale else ''}{go_on}{before}, {planned.stored} stored")
+    if jobs and request.scale.estimated:
         screen.say(estimate(jobs))
     with screen.work(request.scale.name, sum(job.work for job in jobs)) as move:
         results = run_all(jobs, request.results, at_once=request.at_once, watching=_OnScreen(screen, move))
         with contextlib.closing(results):
             for number, result in enumerate(results, start=1):
                 screen.say(f"{number}/{len(jobs)} {result_text(result)}")
+    if request.again:
+        begun_again(request).unlink()
+
+
+def begun_again(request: Request) -> Path:
+    """A file that is there from when --again begins until all of it is done, however often it is stopped."""
+    place = request.out / request.scale.name / "again"
+    if not place.exists():
+        write_whole(place, b"")
+    return place
+
+
+def not_yet_again(jobs: Sequence[Job], begun: Path) -> list[Job]:
+    """Those that have not ended since."""
+    since = begun.stat().st_mtime_ns
+    ended = [job.folder / "summary.json" for job in jobs]
+    return [job for job, end in zip(jobs, ended, strict=True) if not (end.exists() and end.stat().st_mtime_ns > since)]
 
 
 def result_text(result: Result) -> str:
@@ -235,7 +271,7 @@ def show(screen: Screen, names: Sequence[Reproduction], request: Request) -> Non
     """The table, the claims and the picture of each."""
     stored = read_results(request.results, request.scale.name)
     for one in names:
-        found = one.found(request.scale, stored)
+        found = one.found(request.scale, stored).part(request.only, request.seeds)
         if any(found.cells.values()):
             _show_one(screen, one, found, request)
         else:
@@ -243,19 +279,16 @@ def show(screen: Screen, names: Sequence[Reproduction], request: Request) -> Non
 
 
 def _show_one(screen: Screen, one: Reproduction, found: Found, request: Request) -> None:
-    header, lines = table(one, found)
-    made = Table(*header, title=f"{one.name}: {one.title}. In brackets what the paper printed, at its scale")
-    for line in lines:
-        made.add_row(*line)
-    screen.show(made)
-    if one.claims:
+    screen.show_wide(*table(one, found), f"{one.name}: {one.title}. In brackets what the paper printed, at its scale")
+    if one.claims and not request.only:  # a claim is about a table
         judged = Table("claim", "here", "its parts")
-        for line in claims(one, request.scale, found):
-            judged.add_row(*line)
+        for text, answer, parts in claims(one, request.scale, found):
+            judged.add_row(text, answer, "\n".join(parts))
         screen.show(judged)
     for text in warnings(found):
         screen.say(text)
-    screen.say(f"Picture: {draw(one, request.scale, found, request.out)}")
+    if worth_drawing(one, found):
+        screen.say(f"Picture: {draw(one, request.scale, found, request.out)}")
 
 
 def draw(one: Reproduction, scale: Scale, found: Found, folder: Path) -> Path:
@@ -272,7 +305,7 @@ def write_page(page: Path, results: Path) -> int:
     stored = {name: read_results(results, name) for name in SCALES}
     drawn = 0
     for one, scale in itertools.product(NAMES.values(), SCALES.values()):
-        if any((found := one.found(scale, stored[scale.name])).cells.values()):
+        if worth_drawing(one, found := one.found(scale, stored[scale.name])):
             draw(one, scale, found, page.parent / "images")
             drawn += 1
     write_whole(page, results_page(list(NAMES.values()), stored).encode())

@@ -174,9 +174,10 @@ def _last_heads(result: Result) -> list[float]:
 
 
 MEAN = Measure("mean over clients", LAST.of)
-DEVIATION = Measure("deviation across clients", lambda result: _across(_last_heads(result)))
+ACROSS = "deviation, %"
+DEVIATION = Measure("deviation across clients", lambda result: _across(_last_heads(result)), ACROSS)
 DIGEST = Measure("mean after digest", lambda result: _percent(result.after.get("digest", [])))
-DIGEST_DEVIATION = Measure("deviation after digest", lambda result: _across(result.after.get("digest", [])))
+DIGEST_DEVIATION = Measure("deviation after digest", lambda result: _across(result.after.get("digest", [])), ACROSS)
 
 
 def _pooled(found: Found) -> BySeed:
@@ -185,7 +186,7 @@ def _pooled(found: Found) -> BySeed:
     return {seed: mean(values[seed] for values in every) for seed in common_seeds(every)}
 
 
-BASE = Quantity(_pooled)
+BASE = Quantity(_pooled, "models trained on all private data")
 
 
 FEDMD = Reproduction(
@@ -215,6 +216,7 @@ FEDMD = Reproduction(
         Claim(
             "MHD is at most 4 points below models trained on all private data.",
             [Check(BASE - at("MHD", MEAN), below=4.0)],
+            ours=True,
         ),
         Claim(
             "MHD's gap to models trained on all private data is smaller than FedMD's after its last digest.",
@@ -381,7 +383,7 @@ def _communication(scale: Scale) -> Cells:
     }
 
 
-MEGABYTES = Measure("MB received per client", lambda result: mean(result.bytes_received) / 1e6)
+MEGABYTES = Measure("MB received per client", lambda result: mean(result.bytes_received) / 1e6, "MB")
 COMMUNICATION = Reproduction(
     name="communication",
     title="What accuracy costs in bytes",

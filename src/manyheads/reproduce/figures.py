@@ -1,5 +1,6 @@
 """The paper's figures from stored results, in its form; what it gives as a table becomes points beside its own."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import mean, stdev
 
@@ -19,32 +20,39 @@ Point = tuple[float, list[float]]  # a place, and the values of all seeds there
 
 
 def points_figure(reproduction: Reproduction, found: Found) -> Figure:
-    """Every measure of every cell: ours filled, with the spread over seeds; what the paper printed is hollow."""
+    """Every measure of every cell: ours filled, each seed a small dot; what the paper printed is hollow."""
     cells = [cell for cell, by_seed in found.cells.items() if by_seed]
     measures = [m for m in reproduction.measures if any(found.values(cell, m) for cell in cells)]
-    figure = Figure(figsize=(max(5.0, 1.5 + 0.75 * len(cells)), 4.0), layout="constrained")
-    axes = figure.add_subplot()
+    axis_names = list(dict.fromkeys(measure.axis for measure in measures)) or ["%"]
+    size = (max(5.0, 1.5 + 0.75 * len(cells)), 4.0 + 1.5 * (len(axis_names) - 1))
+    figure = Figure(figsize=size, layout="constrained")
+    ratios = [3.0] + [1.5] * (len(axis_names) - 1)
+    panels = figure.subplots(len(axis_names), sharex=True, height_ratios=ratios, squeeze=False)[:, 0]
+    of_axis = dict(zip(axis_names, panels, strict=True))
     for number, measure in enumerate(measures):
         shift = 0.5 * (number / (len(measures) - 1) - 0.5) if len(measures) > 1 else 0.0
-        colour = f"C{number % 10}"
+        axes, colour = of_axis[measure.axis], f"C{number % 10}"
         for x, cell in enumerate(cells):
             _point(axes, x + shift, list(found.values(cell, measure).values()), colour)
             printed = reproduction.printed.get((cell, measure.label))
             if printed is not None:
                 axes.plot(x + shift, printed, marker="o", fillstyle="none", color=colour, markersize=6, linestyle="")
-    axes.set_xticks(range(len(cells)), cells, rotation=35, ha="right", fontsize=8)
-    axes.set_ylabel("%")
-    _legend(axes, {measure.label: f"C{number % 10}" for number, measure in enumerate(measures)}, reproduction)
+    panels[-1].set_xticks(range(len(cells)), cells, rotation=35, ha="right", fontsize=8)
+    for name, axes in of_axis.items():
+        axes.set_ylabel(name)
+    _legend(panels[0], {measure.label: f"C{number % 10}" for number, measure in enumerate(measures)}, reproduction)
     return figure
 
 
 def _point(axes: Axes, x: float, values: Sequence[float], colour: str) -> None:
     if values:
-        axes.errorbar(x, mean(values), yerr=_spread(values), marker="o", color=colour, capsize=2, markersize=5)
+        axes.plot(x, mean(values), marker="o", color=colour, markersize=5, linestyle="")
+    if len(values) > 1:
+        axes.plot([x] * len(values), values, marker=".", color=colour, markersize=4, linestyle="", alpha=0.5)
 
 
 def _spread(values: Sequence[float]) -> float:
-    return stdev(values) if len(values) > 1 else 0.0
+    return stdev(values) if len(values) > 1 else math.nan  # of one seed nothing is drawn
 
 
 def _legend(axes: Axes, colours: Mapping[str, str], reproduction: Reproduction) -> None:

@@ -13,20 +13,21 @@ HEAD = """# The paper, reproduced
 
 Made by `manyheads reproduce --page` from stored results; nothing is typed here. The paper trained ResNet-34 on
 ImageNet; here the same questions are asked at other scales, so what can be compared is whether its claims hold, not
-the numbers. The largest difference to the paper: a ramp, without which the chain of heads locks onto untrained
-targets at these scales ([choice](#choice)). All others: [deviations.md](deviations.md). Speed and memory:
-[measurements.md](measurements.md).
+the numbers. Only Table 2 ([fedmd](#fedmd)) was about CIFAR-100 in the paper, too. The largest difference to the paper:
+a ramp, without which the chain of heads locks onto untrained targets at these scales ([choice](#choice)). All others:
+[deviations.md](deviations.md). Speed and memory: [measurements.md](measurements.md).
 
 *Private* is test accuracy on the labels that a client has, as often as it has them; *shared* is accuracy on all
 labels alike; both are means over clients, of the main head unless another is named. s is the skew: 0 deals labels out
 evenly, with 100 a client gets 101 times as many of its own. An entry is the mean over seeds, in percent unless the
 column says otherwise, ± the standard deviation (of a sample) over seeds, and in brackets what the paper printed.
 
-A claim has parts, each a bound on a number, mostly a difference between entries. The last column gives each part's
-number, as a mean over seeds, and for how many seeds the part is so. A claim *holds* where all parts are so for every
-seed, *does not hold* where a part is so for none, and is *unclear* otherwise. *Ours* are claims that the paper does not
-make; they are not in the overview. What each cell is: the notes in `experiments/mhd/`, with what is known about
-failures.
+A claim has parts, each a number that must lie above 0, or where else the part says: mostly a difference between
+entries, as a mean over the seeds that both have. In brackets: for how many of these seeds it is so. A claim *holds*
+where all parts are so for every seed, *does not hold* where a part is so for none, and is *unclear* otherwise; with one
+seed, that says little. Where the paper has no number ("close", "virtually no effect"), the bound is ours. *Ours* are
+claims that the paper does not make; they are not in the overview. What each cell is: the notes in `experiments/mhd/`,
+with what is known about failures. *Code* is a hash of the files that decide numbers, not a commit.
 """
 
 
@@ -58,8 +59,10 @@ def _overview(names: Sequence[Reproduction], stored: dict[str, Stored]) -> str:
         counts = [_count(reproduction, scale, stored[scale.name]) for scale in shown]
         lines.append([f"[{reproduction.name}](#{reproduction.name})", reproduction.title, *counts])
     header = ["", "question", *(f"claims, {scale.name}" for scale in shown)]
-    about = "\n".join(f"- *{scale.name}*: {scale.about}.{_so_far(names, scale, stored[scale.name])}" for scale in shown)
-    return f"{about}\n\n{rows(header, lines)}"
+    about = [
+        f"- *{s.name}*: {s.about}; unless a note says otherwise.{_so_far(names, s, stored[s.name])}" for s in shown
+    ]
+    return "\n".join(about) + f"\n\n{rows(header, lines)}"
 
 
 def _count(reproduction: Reproduction, scale: Scale, stored: Stored) -> str:
@@ -70,13 +73,19 @@ def _count(reproduction: Reproduction, scale: Scale, stored: Stored) -> str:
     words = {"yes": "hold", "unclear": "unclear", "no": "do not", "not run": "not run"}
     if set(answers) <= {"not run"}:
         return ""
-    return ", ".join(f"{answers.count(answer)} {word}" for answer, word in words.items() if answer in answers)
+    counts = ", ".join(f"{answers.count(answer)} {word}" for answer, word in words.items() if answer in answers)
+    return counts + (" (one seed)" if max(map(len, found.cells.values())) == 1 else "")
 
 
 def _so_far(names: Sequence[Reproduction], scale: Scale, stored: Stored) -> str:
     """What of a scale has not been run."""
-    missing = [one.name for one in names if not all(one.found(scale, stored).cells.values())]
-    return f" Not or not wholly run yet: {', '.join(missing)}." if missing else ""
+    cells = {one.name: one.found(scale, stored).cells for one in names}
+    none = [name for name, own in cells.items() if own and not any(own.values())]
+    part = [
+        name for name, own in cells.items() if any(own.values()) and len({len(seeds) for seeds in own.values()}) > 1
+    ]
+    said = [f" {word}: {', '.join(listed)}." for word, listed in (("Not run yet", none), ("In part", part)) if listed]
+    return "".join(said)
 
 
 def _at_scale(reproduction: Reproduction, scale: Scale, stored: Stored) -> str | None:
@@ -88,13 +97,20 @@ def _at_scale(reproduction: Reproduction, scale: Scale, stored: Stored) -> str |
     parts = [f"### {reproduction.name}, {scale.name}", made_with(found, command), rows(*table(reproduction, found))]
     if reproduction.claims:
         judged = [
-            [text.replace(OURS, f"*{OURS}*"), answer.replace(WORDS["no"], f"**{WORDS['no']}**"), evidence]
-            for text, answer, evidence in claims(reproduction, scale, found)
+            [text.replace(OURS, f"*{OURS}*"), answer.replace(WORDS["no"], f"**{WORDS['no']}**"), "<br>".join(parts)]
+            for text, answer, parts in claims(reproduction, scale, found)
         ]
         parts.append(rows(["claim", "here", "its parts"], judged))
     parts += [f"**{text}**" for text in warnings(found)]
-    parts.append(f"![{reproduction.title}, {scale.name}](images/{picture(reproduction, scale)})")
+    if worth_drawing(reproduction, found):
+        parts.append(f"![{reproduction.title}, {scale.name}](images/{picture(reproduction, scale)})")
     return "\n\n".join(parts)
+
+
+def worth_drawing(reproduction: Reproduction, found: Found) -> bool:
+    """Points of a single cell have nothing beside them."""
+    run = sum(bool(by_seed) for by_seed in found.cells.values())
+    return run > (1 if reproduction.figure == "points" else 0)
 
 
 def picture(reproduction: Reproduction, scale: Scale) -> str:
@@ -120,13 +136,13 @@ def _entry(reproduction: Reproduction, found: Found, cell: str, measure: Measure
     return ours + (f" ({printed:.1f})" if printed is not None and values else "")
 
 
-def claims(reproduction: Reproduction, scale: Scale, found: Found) -> list[list[str]]:
+def claims(reproduction: Reproduction, scale: Scale, found: Found) -> list[tuple[str, str, tuple[str, ...]]]:
     """Each claim, whether it holds, and what its parts are."""
     lines = []
     for claim in reproduction.claims_at(scale):
         text = f"{OURS}: {claim.text}" if claim.ours else claim.text
         verdict = claim.verdict(found)
-        lines.append([text, WORDS[verdict.answer] if verdict else "not run", verdict.evidence if verdict else ""])
+        lines.append((text, WORDS[verdict.answer], verdict.parts) if verdict else (text, "not run", ()))
     return lines
 
 
