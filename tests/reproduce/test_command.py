@@ -94,7 +94,7 @@ def test_it_runs_what_is_missing_judges_and_draws(quick: Reproduction) -> None:
 
 
 def test_run_again_and_stopped_it_goes_on(quick: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert call("quick").exit_code == 0
+    assert call("quick", "--again").exit_code == 0  # also where there is nothing yet
     stored = {path: path.stat().st_mtime_ns for path in Path("runs/reproduce/results/digits").iterdir()}
 
     def stopped(*arguments: Any, **options: Any) -> Iterator[Any]:

@@ -225,6 +225,7 @@ def begun_again(request: Request) -> Path:
     """A file that is there from when --again begins until all of it is done, however often it is stopped."""
     place = request.out / request.scale.name / "again"
     if not place.exists():
+        place.parent.mkdir(parents=True, exist_ok=True)
         write_whole(place, b"")
     return place
 
