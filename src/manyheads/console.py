@@ -50,7 +50,7 @@ class Screen:
         taken, part = 0, list[list[str]]()
         for column in [*rest, None]:
             width = 0 if column is None else 3 + max([*map(len, column[1:]), *map(len, column[0].split())])
-            if part and (column is None or taken + width > self.console.width):
+            if part and (column is None or taken + width >= self.console.width):
                 made = Table(first[0], title=title)
                 for head, *_ in part:
                     made.add_column(head)

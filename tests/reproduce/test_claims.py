@@ -70,6 +70,8 @@ def test_each_part_is_judged_by_the_seeds_that_it_has() -> None:
         "shared, last head: a - b: +20.0 (2/2)",
         "shared, last head: c - b: -30.0 (1/1; must be above -40)",
     )
+    assert judged.seeds == 1
+    assert Claim("", []).verdict(found) is None
     assert verdict(Claim("", [above(d, b), above(b, c)]), found) == "unclear"  # not "yes", for seed 0 alone
 
 

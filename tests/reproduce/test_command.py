@@ -93,23 +93,38 @@ def test_it_runs_what_is_missing_judges_and_draws(quick: Reproduction) -> None:
     assert "--list and --show run nothing" in call("quick", "--show", "--try", "2").stderr
 
 
+def stopped_after_one(*arguments: Any, **options: Any) -> Iterator[Any]:
+    yield next(run_all(*arguments, **options))
+    raise Stopped("stopped")
+
+
 def test_run_again_and_stopped_it_goes_on(quick: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
     assert call("quick", "--again").exit_code == 0  # also where there is nothing yet
     stored = {path: path.stat().st_mtime_ns for path in Path("runs/reproduce/results/digits").iterdir()}
-
-    def stopped(*arguments: Any, **options: Any) -> Iterator[Any]:
-        yield next(run_all(*arguments, **options))
-        raise Stopped("stopped")
-
     with monkeypatch.context() as for_once:
-        for_once.setattr("manyheads.reproduce.command.run_all", stopped)
+        for_once.setattr("manyheads.reproduce.command.run_all", stopped_after_one)
         first = call("quick", "--again", "--at-once", "1")
     assert first.exit_code == 130, first.output
     assert "2 runs to do, 0 stored" in first.output
     second = call("quick", "--again")
     assert "1 runs to do, 1 were run again before this was stopped, 0 stored" in second.output
     assert all(path.stat().st_mtime_ns > before for path, before in stored.items())
+    assert not list(Path("runs/reproduce/digits").glob("*.json"))
     assert "2 runs to do, 0 stored" in call("quick", "--again").output  # and all of it, if it is asked for once more
+
+
+def test_what_was_stopped_elsewhere_is_not_skipped_or_forgotten(
+    quick: Reproduction, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = {name: cell.with_values(training={"steps": 6}) for name, cell in quick.cells(SCALES["digits"]).items()}
+    monkeypatch.setitem(NAMES, "slow", replace(quick, name="slow", cells=lambda scale: other))
+    with monkeypatch.context() as for_once:
+        for_once.setattr("manyheads.reproduce.command.run_all", stopped_after_one)
+        assert call("quick", "--again", "--at-once", "1").exit_code == 130
+    assert call("slow").exit_code == 0
+    assert "2 runs to do, 0 stored" in call("slow", "--again").output
+    assert "2 runs to do, 0 stored" in call("quick", "--again", "--results", tmp_path / "others").output
+    assert "1 runs to do, 1 were run again" in call("quick", "--again").output
 
 
 def test_what_other_code_made_is_said(quick: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:

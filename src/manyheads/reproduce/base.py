@@ -164,6 +164,7 @@ class Verdict:
 
     answer: Answer
     parts: tuple[str, ...]  # of each check: in words
+    seeds: int  # that the check with the fewest has
 
 
 @dataclass(frozen=True)
@@ -178,14 +179,15 @@ class Claim:
     def verdict(self, found: Found) -> Verdict | None:
         """Each check by the seeds that it has; None where a cell that it speaks of has not been run."""
         values = [check.quantity.of(found) for check in self.checks]
-        if not all(values):
+        if not values or not all(values):
             return None
         shares = [
             mean(check.holds(value) for value in by_seed.values())
             for check, by_seed in zip(self.checks, values, strict=True)
         ]
         answer: Answer = "no" if 0 in shares else "yes" if min(shares) == 1 else "unclear"
-        return Verdict(answer, tuple(check.words(own) for check, own in zip(self.checks, values, strict=True)))
+        parts = tuple(check.words(own) for check, own in zip(self.checks, values, strict=True))
+        return Verdict(answer, parts, min(map(len, values)))
 
 
 Cells = dict[str, Experiment]

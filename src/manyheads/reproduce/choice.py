@@ -35,6 +35,7 @@ CANDIDATES = {
         *(Candidate(every, ramp) for every, ramp in product((5, 10, 20), (USUAL, LONG))),
         Candidate(10, NONE),
         Candidate(10, NONE, pool_start="empty"),
+        Candidate(2, NONE),  # the paper's, in its share of the steps
     ),
     "cifar100": (
         *(Candidate(every, ramp) for every, ramp in product((25, 50), (USUAL, LONG))),
@@ -45,6 +46,7 @@ CANDIDATES = {
         Candidate(100, SHORT),
         Candidate(100, NONE),
         Candidate(100, NONE, pool_start="empty"),
+        Candidate(13, NONE),  # the paper's, in its share of the steps
     ),
 }
 FEDMD_ROUNDS = {"digits": (), "cifar100": (4, 10, 40)}  # digits: benchmarks/rival_settings.py

@@ -3,6 +3,7 @@
 import contextlib
 import difflib
 import itertools
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from manyheads.reproduce import NAMES
 from manyheads.reproduce.base import Found, Reproduction
 from manyheads.reproduce.figures import FIGURES
 from manyheads.reproduce.page import claims, picture, results_page, table, warnings, worth_drawing
-from manyheads.reproduce.results import Result, read_results, same_numbers
+from manyheads.reproduce.results import Result, key_of, read_results, same_numbers
 from manyheads.reproduce.runner import (
     CellFailed,
     How,
@@ -203,7 +204,8 @@ class _OnScreen(Watching):
 
 def run(screen: Screen, planned: Plan, request: Request) -> None:
     """Run what is missing, and say what comes of it as it comes."""
-    jobs = not_yet_again(planned.jobs, begun_again(request)) if request.again else planned.jobs
+    again = Again(request) if request.again else None
+    jobs = planned.jobs if again is None else again.still_to_do(planned.jobs)
     stale = f" ({planned.stale} of these are stored, but by other code; --keep takes them as they are)"
     begun = sum((job.folder / "experiment.toml").exists() for job in jobs)
     go_on = f", {begun} of them go on where they stopped" if begun and not request.again else ""
@@ -215,26 +217,52 @@ def run(screen: Screen, planned: Plan, request: Request) -> None:
     with screen.work(request.scale.name, sum(job.work for job in jobs)) as move:
         results = run_all(jobs, request.results, at_once=request.at_once, watching=_OnScreen(screen, move))
         with contextlib.closing(results):
-            for number, result in enumerate(results, start=1):
-                screen.say(f"{number}/{len(jobs)} {result_text(result)}")
-    if request.again:
-        begun_again(request).unlink()
+            try:
+                for number, result in enumerate(results, start=1):
+                    screen.say(f"{number}/{len(jobs)} {result_text(result)}")
+                    if again is not None:
+                        again.ended(result)
+            except CellFailed:
+                if again is not None:
+                    again.forget(planned.jobs)  # the others have ended
+                raise
+    if again is not None:
+        again.forget(planned.jobs)
 
 
-def begun_again(request: Request) -> Path:
-    """A file that is there from when --again begins until all of it is done, however often it is stopped."""
-    place = request.out / request.scale.name / "again"
-    if not place.exists():
-        place.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(place, b"")
-    return place
+class Again:
+    """What --again has run so far, in a file, until all that was asked for is done: so it goes on after a stop."""
 
+    def __init__(self, request: Request) -> None:
+        self._place = request.out / request.scale.name / "again.json"
+        self._into = str(request.results.resolve())
+        read: dict[str, list[str]] = json.loads(self._place.read_bytes()) if self._place.exists() else {}
+        self._done = read  # by where results are stored
 
-def not_yet_again(jobs: Sequence[Job], begun: Path) -> list[Job]:
-    """Those that have not ended since."""
-    since = begun.stat().st_mtime_ns
-    ended = [job.folder / "summary.json" for job in jobs]
-    return [job for job, end in zip(jobs, ended, strict=True) if not (end.exists() and end.stat().st_mtime_ns > since)]
+    def still_to_do(self, jobs: Sequence[Job]) -> list[Job]:
+        return [job for job in jobs if self._name(job) not in self._done.get(self._into, [])]
+
+    def ended(self, result: Result) -> None:
+        """It is stored."""
+        self._done.setdefault(self._into, []).append(f"{result.key} {result.seed}")
+        self._write()
+
+    def forget(self, jobs: Sequence[Job]) -> None:
+        """Everything was run; of others that were stopped nothing is forgotten."""
+        names = set(map(self._name, jobs))
+        self._done[self._into] = [name for name in self._done.get(self._into, []) if name not in names]
+        self._write()
+
+    def _write(self) -> None:
+        if any(self._done.values()):
+            self._place.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(self._place, json.dumps(self._done).encode())
+        else:
+            self._place.unlink(missing_ok=True)
+
+    @staticmethod
+    def _name(job: Job) -> str:
+        return f"{key_of(job.experiment)} {job.experiment.seed}"
 
 
 def result_text(result: Result) -> str:
@@ -275,8 +303,8 @@ def show(screen: Screen, names: Sequence[Reproduction], request: Request) -> Non
         found = one.found(request.scale, stored).part(request.only, request.seeds)
         if any(found.cells.values()):
             _show_one(screen, one, found, request)
-        else:
-            screen.say(f"{one.name}: nothing is stored in {request.results / request.scale.name}")
+        elif found.cells:
+            screen.say(f"{one.name}: nothing of this is stored in {request.results / request.scale.name}")
 
 
 def _show_one(screen: Screen, one: Reproduction, found: Found, request: Request) -> None:

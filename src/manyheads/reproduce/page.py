@@ -14,8 +14,8 @@ HEAD = """# The paper, reproduced
 Made by `manyheads reproduce --page` from stored results; nothing is typed here. The paper trained ResNet-34 on
 ImageNet; here the same questions are asked at other scales, so what can be compared is whether its claims hold, not
 the numbers. Only Table 2 ([fedmd](#fedmd)) was about CIFAR-100 in the paper, too. The largest difference to the paper:
-a ramp, without which the chain of heads locks onto untrained targets at these scales ([choice](#choice)). All others:
-[deviations.md](deviations.md). Speed and memory: [measurements.md](measurements.md).
+a ramp, without which the chain of heads locks onto untrained targets at the scales and pool intervals that were tried
+([choice](#choice)). All others: [deviations.md](deviations.md). Speed and memory: [measurements.md](measurements.md).
 
 *Private* is test accuracy on the labels that a client has, as often as it has them; *shared* is accuracy on all
 labels alike; both are means over clients, of the main head unless another is named. s is the skew: 0 deals labels out
@@ -74,7 +74,8 @@ def _count(reproduction: Reproduction, scale: Scale, stored: Stored) -> str:
     if set(answers) <= {"not run"}:
         return ""
     counts = ", ".join(f"{answers.count(answer)} {word}" for answer, word in words.items() if answer in answers)
-    return counts + (" (one seed)" if max(map(len, found.cells.values())) == 1 else "")
+    few = sum(verdict.seeds == 1 for verdict in judged if verdict)
+    return counts + (f" ({few} by one seed)" if few else "")
 
 
 def _so_far(names: Sequence[Reproduction], scale: Scale, stored: Stored) -> str:
@@ -138,11 +139,15 @@ def _entry(reproduction: Reproduction, found: Found, cell: str, measure: Measure
 
 def claims(reproduction: Reproduction, scale: Scale, found: Found) -> list[tuple[str, str, tuple[str, ...]]]:
     """Each claim, whether it holds, and what its parts are."""
-    lines = []
+    lines: list[tuple[str, str, tuple[str, ...]]] = []
     for claim in reproduction.claims_at(scale):
         text = f"{OURS}: {claim.text}" if claim.ours else claim.text
         verdict = claim.verdict(found)
-        lines.append((text, WORDS[verdict.answer], verdict.parts) if verdict else (text, "not run", ()))
+        if verdict is None:
+            lines.append((text, "not run", ()))
+            continue
+        by_few = " (one seed)" if verdict.seeds == 1 else ""
+        lines.append((text, WORDS[verdict.answer] + by_few, verdict.parts))
     return lines
 
 
