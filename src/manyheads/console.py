@@ -45,22 +45,21 @@ class Screen:
 
     def show_wide(self, header: Sequence[str], lines: Sequence[Sequence[str]], title: str) -> None:
         """A table of numbers: where it is wider than the screen, as several, each with the first column."""
-        columns = [[head, *(line[number] for line in lines)] for number, head in enumerate(header)]
-        first, *rest = columns
-        taken, part = 0, list[list[str]]()
-        for column in [*rest, None]:
-            width = 0 if column is None else 3 + max([*map(len, column[1:]), *map(len, column[0].split())])
-            if part and (column is None or taken + width >= self.console.width):
-                made = Table(first[0], title=title)
-                for head, *_ in part:
-                    made.add_column(head)
-                for line in zip(first[1:], *(own[1:] for own in part), strict=True):
-                    made.add_row(*line)
-                self.show(made)
-                taken, part, title = 0, [], ""
-            if column is not None:
-                taken = (taken or 3 + max(map(len, first))) + width
-                part.append(column)
+        first, *rest = ([head, *(line[number] for line in lines)] for number, head in enumerate(header))
+        beginning = taken = 3 + max(map(len, first))
+        parts: list[list[list[str]]] = [[]]
+        for column in rest:
+            width = 3 + max([*map(len, column[1:]), *map(len, column[0].split())])  # a header may be broken, no number
+            if parts[-1] and taken + width >= self.console.width:
+                parts.append([])
+                taken = beginning
+            parts[-1].append(column)
+            taken += width
+        for number, part in enumerate(parts):
+            made = Table(first[0], *(head for head, *_ in part), title=None if number else title)
+            for line in zip(first[1:], *(column[1:] for column in part), strict=True):
+                made.add_row(*line)
+            self.show(made)
 
     def watch(self, title: str) -> "Watcher":
         return Bar(self.console, title) if self.decorated else Lines(self, title)
