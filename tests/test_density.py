@@ -32,7 +32,7 @@ def clusters(seed: int, labels: int, each: int, width: int) -> tuple[Tensor, Ten
 @given(seed=st.integers(0, 2**31), labels=st.integers(1, 4), width=st.integers(5, 12))
 def test_own_samples_are_typical_and_far_ones_are_not(seed: int, labels: int, width: int) -> None:
     embedding_RE, label_R = clusters(seed, labels, 100, width)
-    density = Density.fit(embedding_RE, label_R)
+    density = Density.fit(embedding_RE, label_R, 5)
     own = density.typicality(embedding_RE)
     assert own.median() == own.max() == 1.0
     assert own.min() == pytest.approx(np.exp(-1.0))
@@ -58,7 +58,7 @@ def test_the_distance_is_that_of_mahalanobis_to_the_nearest_label(seed: int) -> 
     for asked in asked_BE.numpy():
         direction = asked / np.linalg.norm(asked)
         expected.append(min(float(np.sqrt((direction - m) @ precision @ (direction - m))) for m in means))
-    density = Density.fit(embedding_RE, label_R)
+    density = Density.fit(embedding_RE, label_R, 5)
     assert density.distance(asked_BE).tolist() == pytest.approx(expected, rel=1e-3)
     distances = density.distance(embedding_RE).sort().values
     assert density.scale_2.tolist() == [distances[len(distances) // 2].item(), distances[-1].item()]
@@ -68,14 +68,36 @@ def test_the_distance_is_that_of_mahalanobis_to_the_nearest_label(seed: int) -> 
 @pytest.mark.parametrize("samples", [1, 2])
 def test_very_few_samples_are_enough(samples: int) -> None:
     embedding_RE = torch.randn(samples, 5)
-    density = Density.fit(embedding_RE, torch.zeros(samples, dtype=torch.int64))
+    density = Density.fit(embedding_RE, torch.zeros(samples, dtype=torch.int64), 2)
     assert density.typicality(embedding_RE).isfinite().all()
     assert density.typicality(-embedding_RE).max() < 0.5
 
 
+def test_labels_without_samples_change_nothing_but_the_shape() -> None:
+    """A captured step knows addresses: a density of another shape would have to be captured anew."""
+    embedding_RE, label_R = clusters(0, 3, 20, 6)
+    asked_BE = torch.randn(5, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    three, many = Density.fit(embedding_RE, label_R, 3), Density.fit(embedding_RE, 2 * label_R + 1, 9)
+    assert many.means_LE.shape == (9, 6)
+    torch.testing.assert_close(many.distance(asked_BE), three.distance(asked_BE))
+    torch.testing.assert_close(many.scale_2, three.scale_2)
+
+
+def test_it_is_measured_in_full_precision_within_autocast() -> None:
+    embedding_RE, label_R = clusters(0, 3, 20, 6)
+    embedding_RE = embedding_RE.float()
+    expected = Density.fit(embedding_RE, label_R, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        density = Density.fit(embedding_RE, label_R, 3)
+        assert torch.equal(density.typicality(embedding_RE), expected.typicality(embedding_RE))
+        low = Density.fit(embedding_RE.bfloat16(), label_R, 3)
+    assert low.whitening_EE.dtype == torch.float32
+    torch.testing.assert_close(low.scale_2, expected.scale_2, rtol=0.1, atol=0.1)
+
+
 def test_only_the_main_head_is_scaled() -> None:
     embedding_RE, label_R = clusters(0, 3, 40, 6)
-    density = Density.fit(embedding_RE, label_R)
+    density = Density.fit(embedding_RE, label_R, 5)
     p_BHC = torch.rand(8, 3, 4, dtype=torch.float64).softmax(-1)
     asked_BE = torch.cat([embedding_RE[:4], -embedding_RE[:4]])
     confidence_BH = density.confidence(p_BHC, asked_BE)
@@ -85,7 +107,7 @@ def test_only_the_main_head_is_scaled() -> None:
 
 
 def test_a_density_is_saved_and_found_again() -> None:
-    density = Density.fit(*clusters(0, 3, 40, 6))
+    density = Density.fit(*clusters(0, 3, 40, 6), 3)
     found = Density.from_tensors({**density.tensors(), "something else": torch.zeros(1)})
     assert found is not None
     asked_BE = torch.randn(5, 6, dtype=torch.float64)
@@ -132,8 +154,10 @@ def test_an_exchange_leaves_every_client_with_its_own_density(tiny: Experiment) 
     assert all(client.memory == {} for client in ensemble.clients)
     ensemble = after_four_steps(with_density(tiny))
     for client in ensemble.clients:
-        found, fitted = remembered(client), Density.fit(*private_embedding(client))
-        assert len(found.means_LE) == len(np.unique(stored_labels(client.private)[client.private.indices]))
+        found, fitted = remembered(client), Density.fit(*private_embedding(client), 10)
+        assert len(torch.unique(found.means_LE, dim=0)) == len(
+            np.unique(stored_labels(client.private)[client.private.indices])
+        )
         torch.testing.assert_close(found.means_LE, fitted.means_LE, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(found.scale_2, fitted.scale_2, rtol=1e-2, atol=1e-3)
         assert client.model.training

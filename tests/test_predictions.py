@@ -25,6 +25,7 @@ from manyheads.data.batches import Pixels, Rows, Samples
 from manyheads.engine.plain import exchange
 from manyheads.ensemble import Ensemble, assemble
 from manyheads.errors import ConfigurationError, SnapshotError
+from manyheads.outputs import Outputs
 from manyheads.predictions import (
     DIGEST,
     MAGIC,
@@ -35,7 +36,6 @@ from manyheads.predictions import (
     PredictionsSnapshot,
     Rest,
     Table,
-    _all_classes,
     decode,
 )
 from manyheads.snapshot import Snapshot
@@ -90,15 +90,17 @@ def say(seed: int, rows: int, form: Form, embedding: int = 0, rest: Rest = "spre
     names = rng.integers(2**64, size=rows, dtype=np.uint64)
     p_NHC, embedding_NE = softmax(seed, rows, form.heads + 1, form.classes), rng.standard_normal((rows, embedding))
     confidence_NH, unit_NE = p_NHC.amax(-1), torch.from_numpy(embedding_NE.astype(np.float32))
-    classes, probabilities = form.probabilities(p_NHC)
-    arrays: dict[str, NDArray[Any]] = {"names": names, "views": (np.arange(rows) % 2).astype("<u2")}
-    if classes is not None:
-        arrays["classes"] = classes
-    arrays["probabilities"] = probabilities
+    class_NHT, p_NHT = form.probabilities(p_NHC)
+    told: dict[str, Any] = {"names": names, "views": np.arange(rows) % 2}
+    if class_NHT is not None:
+        told["classes"] = class_NHT
+    told["probabilities"] = p_NHT
     if form.confidence:
-        arrays["confidence"] = confidence_NH[:, : form.heads].numpy().astype("<f2")
+        told["confidence"] = confidence_NH[:, : form.heads]
     if embedding:
-        arrays["embedding"] = form.embedding(unit_NE)
+        told["embedding"] = form.embedding(unit_NE)
+    layout = form.layout(rows, embedding)
+    arrays = {name: np.asarray(array).astype(layout[name][0]) for name, array in told.items()}
     header = Header(
         version=1, experiment="this experiment", client=2, step=7, rows=rows, embedding=embedding, form=form
     )
@@ -225,6 +227,32 @@ def test_all_classes_in_float32_are_the_bits_that_the_model_gave(seed: int, clas
     said = say(seed, 4, form)
     outputs = said.catalogue.accept(said.table.encode()).outputs(all_rows(said.catalogue))
     assert torch.equal(outputs.probabilities_BHC, said.p_NHC)
+
+
+@given(tables)
+def test_what_is_heard_without_a_message_is_what_a_message_says(said: Said) -> None:
+    """Bit by bit, so a GPU need not encode and decode to train on what would be received."""
+    message = said.table.encode()
+    assert len(message) == said.table.header.message_size
+    told = said.catalogue.accept(message).outputs(all_rows(said.catalogue))
+    heard = said.catalogue.heard(Outputs(said.p_NHC, said.embedding_NE, said.confidence_NH), torch.float32)
+    assert torch.equal(heard.probabilities_BHC, told.probabilities_BHC)
+    for ours, theirs in ((heard.embedding_BE, told.embedding_BE), (heard.confidence_BH, told.confidence_BH)):
+        assert (ours is None) == (theirs is None)
+        assert ours is None or theirs is None or torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_client_is_heard_as_its_message_says(tiny: Experiment, precision: str) -> None:
+    client = assemble(predictions(tiny, precision=precision, top_k=3)).clients[0]
+    assert client.catalogue is not None
+    rows, shown = client.catalogue.public.named(np.arange(20), 0, torch.float32), client.snapshot(0)
+    told = client.catalogue.accept(client.catalogue.table(shown, [(np.arange(20), 0)])).outputs(rows)
+    heard = client.catalogue.heard(shown.outputs(rows), torch.float32)
+    assert torch.equal(heard.probabilities_BHC, told.probabilities_BHC)
+    assert heard.embedding_BE is not None
+    assert told.embedding_BE is not None
+    assert torch.equal(heard.embedding_BE, told.embedding_BE)
 
 
 # Messages that somebody else could send.
@@ -666,10 +694,10 @@ def test_eight_bits_keep_the_surest_class(seed: int, classes: int, scale: float)
     rng = torch.Generator().manual_seed(seed)
     p_BHC = (scale * torch.randn(8, 1, classes, generator=rng)).softmax(-1)
     form = Form(classes=classes, heads=1, top_k=2, precision="uint8", confidence=False)
-    named, codes = form.probabilities(p_BHC)
-    assert named is not None
-    decoded = _all_classes(torch.from_numpy(codes / 255.0), torch.from_numpy(named.astype(np.int64)), classes, "spread")
-    first = decoded.gather(-1, torch.from_numpy(named[..., :1].astype(np.int64)))
+    class_BHT, codes_BHT = form.probabilities(p_BHC)
+    assert class_BHT is not None
+    decoded = form.all_probabilities(class_BHT, codes_BHT, "spread", torch.float64)
+    first = decoded.gather(-1, class_BHT[..., :1])
     assert (first >= decoded.amax(-1, keepdim=True)).all()
     torch.testing.assert_close(decoded.sum(-1), torch.ones(8, 1, dtype=torch.float64))
 

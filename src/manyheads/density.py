@@ -10,14 +10,18 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
+from torch.nn.functional import normalize, one_hot
 
 SHRINKAGE = 0.1  # towards equal variances: there are few private samples for a full covariance
 
 
 @dataclass(frozen=True, eq=False)
 class Density:
-    """A Gaussian around the embeddings of each private label, with one covariance for all (L labels)."""
+    """A Gaussian around the embeddings of each private label, with one covariance for all. Never in bfloat16.
+
+    L is the number of classes: one without a private sample stands where another stands, so that a density is of one
+    shape, whichever samples were drawn.
+    """
 
     means_LE: Tensor
     whitening_EE: Tensor
@@ -25,29 +29,32 @@ class Density:
 
     @classmethod
     @torch.no_grad()
-    def fit(cls, embedding_RE: Tensor, labels_R: Tensor) -> "Density":
+    def fit(cls, embedding_RE: Tensor, labels_R: Tensor, classes: int) -> "Density":
         """From the embeddings of R private samples. Only their direction counts, as in embedding distillation."""
-        unit_RE = normalize(embedding_RE, dim=-1)
-        labels, member_R = torch.unique(labels_R, return_inverse=True)
-        counts_L = torch.bincount(member_R, minlength=len(labels)).to(unit_RE.dtype)
-        sums_LE = unit_RE.new_zeros(len(labels), unit_RE.shape[1]).index_add_(0, member_R, unit_RE)
-        means_LE = sums_LE / counts_L[:, None]
-        apart_RE = unit_RE - means_LE[member_R]
-        covariance_EE = apart_RE.T @ apart_RE / len(unit_RE)
-        width = len(covariance_EE)
-        even = covariance_EE.trace() / width + 1e-8
-        eye_EE = torch.eye(width, dtype=unit_RE.dtype, device=unit_RE.device)
-        covariance_EE = (1.0 - SHRINKAGE) * covariance_EE + SHRINKAGE * even * eye_EE
-        lower_EE = torch.linalg.cholesky(covariance_EE)
-        whitening_EE = torch.linalg.solve_triangular(lower_EE, eye_EE, upper=False).T.contiguous()
-        fitted = cls(means_LE, whitening_EE, unit_RE.new_zeros(2))
-        distance_R = fitted.distance(embedding_RE).sort().values
-        return dataclasses.replace(fitted, scale_2=distance_R[[len(distance_R) // 2, -1]])
+        with torch.autocast(embedding_RE.device.type, enabled=False):
+            dtype = torch.promote_types(embedding_RE.dtype, torch.float32)
+            unit_RE = normalize(embedding_RE.to(dtype), dim=-1)
+            member_RL = one_hot(labels_R, classes).to(dtype)  # in a product sums are the same every time, on a GPU, too
+            counts_L1 = member_RL.sum(0)[:, None]
+            means_LE = member_RL.T @ unit_RE / counts_L1.clamp_min(1.0)
+            means_LE = torch.where(counts_L1 > 0.0, means_LE, means_LE[labels_R[:1]])
+            apart_RE = unit_RE - means_LE[labels_R]
+            covariance_EE = apart_RE.T @ apart_RE / len(unit_RE)
+            width = len(covariance_EE)
+            even = covariance_EE.trace() / width + 1e-8
+            eye_EE = torch.eye(width, dtype=dtype, device=unit_RE.device)
+            covariance_EE = (1.0 - SHRINKAGE) * covariance_EE + SHRINKAGE * even * eye_EE
+            lower_EE = torch.linalg.cholesky(covariance_EE)
+            whitening_EE = torch.linalg.solve_triangular(lower_EE, eye_EE, upper=False).T.contiguous()
+            fitted = cls(means_LE, whitening_EE, unit_RE.new_zeros(2))
+            distance_R = fitted.distance(embedding_RE).sort().values
+            return dataclasses.replace(fitted, scale_2=distance_R[[len(distance_R) // 2, -1]])
 
     def distance(self, embedding_BE: Tensor) -> Tensor:
         """The Mahalanobis distance to the nearest label's centre."""
-        whitened_BE = normalize(embedding_BE, dim=-1) @ self.whitening_EE
-        return torch.cdist(whitened_BE, self.means_LE @ self.whitening_EE).amin(-1)
+        with torch.autocast(embedding_BE.device.type, enabled=False):
+            unit_BE = normalize(embedding_BE.to(self.whitening_EE.dtype), dim=-1)
+            return torch.cdist(unit_BE @ self.whitening_EE, self.means_LE @ self.whitening_EE).amin(-1)
 
     def typicality(self, embedding_BE: Tensor) -> Tensor:
         """From 1, as near as the owner's own samples are, to 0, far from all of them: each by its own measure."""

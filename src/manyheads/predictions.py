@@ -11,6 +11,7 @@ Decoding trusts nothing: whatever is not exactly this is a SnapshotError.
 """
 
 import hashlib
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ MAGIC, DIGEST = b"MHPREDICT", 32
 Precision = Literal["float32", "float16", "uint8"]
 Rest = Literal["spread", "renormalise"]
 DTYPES: dict[str, str] = {"float32": "<f4", "float16": "<f2", "uint8": "u1"}
+ROUNDED = {"float32": torch.float32, "float16": torch.float16, "uint8": torch.uint8}
 
 
 class Form(Section):
@@ -53,29 +55,31 @@ class Form(Section):
         """Where all probabilities are sent, in the order of the classes, none has to be named."""
         return self.top_k < self.classes
 
-    def probabilities(self, p_BHC: Tensor) -> tuple[NDArray[Any] | None, NDArray[Any]]:
+    def probabilities(self, p_BHC: Tensor) -> tuple[Tensor | None, Tensor]:
         """The largest ones and their classes, rounded as they will be sent."""
-        named = None
-        p_BHT = p_BHC[:, : self.heads].float()
+        class_BHT, p_BHT = None, p_BHC[:, : self.heads].float()
         if self.names_classes:
             p_BHT, class_BHT = p_BHT.topk(self.top_k, dim=-1)
-            named = class_BHT.cpu().numpy().astype(self._class_dtype)
         if self.precision == "uint8":
             p_BHT = (p_BHT * 255.0).round()
-        return named, p_BHT.cpu().numpy().astype(DTYPES[self.precision])
+        return class_BHT, p_BHT.to(ROUNDED[self.precision])
 
-    def embedding(self, embedding_BE: Tensor) -> NDArray[Any]:
+    def all_probabilities(self, class_BHT: Tensor | None, p_BHT: Tensor, rest: Rest, dtype: torch.dtype) -> Tensor:
+        """What a receiver makes of them: a probability for every class."""
+        p_BHT = p_BHT.to(dtype)
+        if self.precision == "uint8":
+            p_BHT = p_BHT / 255.0
+        if not self.names_classes and self.precision == "float32":
+            return p_BHT  # nothing is missing
+        return _all_classes(p_BHT, class_BHT, self.classes, rest)
+
+    def embedding(self, embedding_BE: Tensor) -> Tensor:
         """Its direction, in 8 bits; beside float32 probabilities as it is."""
         unit_BE = normalize(embedding_BE.float(), dim=-1)
         if self.precision == "float32":
-            return unit_BE.cpu().numpy().astype("<f4")
+            return unit_BE
         largest_B1 = unit_BE.abs().amax(-1, keepdim=True).clamp_min(1e-12)
-        codes: NDArray[np.int8] = (unit_BE / largest_B1 * 127.0).round().cpu().numpy().astype("i1")
-        return codes
-
-    @property
-    def _class_dtype(self) -> str:
-        return "u1" if self.classes <= 256 else "<u2"
+        return (unit_BE / largest_B1 * 127.0).round().to(torch.int8)
 
     @property
     def tolerance(self) -> float:
@@ -87,7 +91,7 @@ class Form(Section):
         shape_NHT = (rows, self.heads, self.top_k)
         arrays: dict[str, tuple[str, tuple[int, ...]]] = {"names": ("<u8", (rows,)), "views": ("<u2", (rows,))}
         if self.names_classes:
-            arrays["classes"] = (self._class_dtype, shape_NHT)
+            arrays["classes"] = ("u1" if self.classes <= 256 else "<u2", shape_NHT)
         arrays["probabilities"] = (DTYPES[self.precision], shape_NHT)
         if self.confidence:
             arrays["confidence"] = ("<f2", (rows, self.heads))
@@ -105,6 +109,20 @@ class Header(Section):
     embedding: Annotated[int, Field(ge=0, lt=2**24)]  # its width; 0: not sent
     form: Form
 
+    @property
+    def encoded(self) -> bytes:
+        return self.model_dump_json().encode()
+
+    @property
+    def array_sizes(self) -> dict[str, int]:
+        """Bytes of each array that follows."""
+        layout = self.form.layout(self.rows, self.embedding)
+        return {name: np.dtype(kind).itemsize * math.prod(shape) for name, (kind, shape) in layout.items()}
+
+    @property
+    def message_size(self) -> int:
+        return len(MAGIC) + DIGEST + 4 + len(self.encoded) + sum(self.array_sizes.values())
+
 
 @dataclass(frozen=True, eq=False)
 class Table:
@@ -114,7 +132,7 @@ class Table:
     arrays: dict[str, NDArray[Any]]
 
     def encode(self) -> bytes:
-        header = self.header.model_dump_json().encode()
+        header = self.header.encoded
         content = struct.pack("<I", len(header)) + header + b"".join(array.tobytes() for array in self.arrays.values())
         return MAGIC + hashlib.sha256(content).digest() + content
 
@@ -141,14 +159,12 @@ def _arrays(header: Header, content: bytes) -> dict[str, NDArray[Any]]:
     form, who = header.form, f"client {header.client}, step {header.step}"
     if form.top_k > form.classes:
         raise SnapshotError(f"{who}: top_k = {form.top_k} of {form.classes} classes; at most {form.classes}")
-    layout = form.layout(header.rows, header.embedding)
-    sizes = {name: np.dtype(kind).itemsize * _product(shape) for name, (kind, shape) in layout.items()}
+    sizes = header.array_sizes
     if sum(sizes.values()) != len(content):
         raise SnapshotError(f"{who}: the message holds {len(content)} bytes of arrays instead of {sum(sizes.values())}")
     arrays, offset = {}, 0
-    for name, (kind, shape) in layout.items():
-        count = _product(shape)
-        arrays[name] = np.frombuffer(content, kind, count, offset).reshape(shape)
+    for name, (kind, shape) in form.layout(header.rows, header.embedding).items():
+        arrays[name] = np.frombuffer(content, kind, math.prod(shape), offset).reshape(shape)
         offset += sizes[name]
     return arrays
 
@@ -176,13 +192,6 @@ def _check_numbers(table: Table) -> None:
     same = [arrays[name][order][1:] == arrays[name][order][:-1] for name in ("names", "views")]
     if (same[0] & same[1]).any():
         raise SnapshotError(f"{who}: holds a row twice")
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,33 +231,51 @@ class Catalogue:
     def table(self, shown: WeightsSnapshot, rows: Sequence[tuple[Indices, int]]) -> bytes:
         """What a client says about rows, as it sends it. Runs where the client's weights are."""
         form, width = self.form, self.embedding_widths[shown.client]
-        parts: dict[str, list[NDArray[Any]]] = {name: [] for name in form.layout(0, width)}
+        kinds = {name: kind for name, (kind, _) in form.layout(0, width).items()}
+        parts: dict[str, list[NDArray[Any]]] = {name: [] for name in kinds}
         for positions, view in rows:
             for chunk in np.split(positions, range(CHUNK, len(positions), CHUNK)):
                 said = shown.outputs(self.public.named(chunk, view, shown.values.dtype))
-                classes, probabilities = form.probabilities(said.probabilities_BHC)
+                class_BHT, p_BHT = form.probabilities(said.probabilities_BHC)
                 parts["names"].append(self.names_P[chunk])
-                parts["views"].append(np.full(len(chunk), view, dtype="<u2"))
-                parts["probabilities"].append(probabilities)
-                if classes is not None:
-                    parts["classes"].append(classes)
+                parts["views"].append(np.full(len(chunk), view))
+                parts["probabilities"].append(p_BHT.cpu().numpy())
+                if class_BHT is not None:
+                    parts["classes"].append(class_BHT.cpu().numpy())
                 if form.confidence:
                     assert said.confidence_BH is not None
-                    parts["confidence"].append(said.confidence_BH[:, : form.heads].cpu().numpy().astype("<f2"))
+                    parts["confidence"].append(said.confidence_BH[:, : form.heads].cpu().numpy())
                 if width:
                     assert said.embedding_BE is not None
-                    parts["embedding"].append(form.embedding(said.embedding_BE))
-        count = sum(map(len, parts["names"]))
-        header = Header(
+                    parts["embedding"].append(form.embedding(said.embedding_BE).cpu().numpy())
+        arrays = {name: np.concatenate(of).astype(kinds[name], copy=False) for name, of in parts.items()}
+        return Table(self.header(shown, rows), arrays).encode()
+
+    def header(self, shown: WeightsSnapshot, rows: Sequence[tuple[Indices, int]]) -> Header:
+        """The header of `table(shown, rows)`."""
+        return Header(
             version=1,
             experiment=self.experiment,
             client=shown.client,
             step=shown.step,
-            rows=count,
-            embedding=width,
-            form=form,
+            rows=sum(len(positions) for positions, _ in rows),
+            embedding=self.embedding_widths[shown.client],
+            form=self.form,
         )
-        return Table(header, {name: np.concatenate(arrays) for name, arrays in parts.items()}).encode()
+
+    def heard(self, said: Outputs, dtype: torch.dtype) -> Outputs:
+        """What a receiver reads of what a client says: the same bits as by way of a message, without leaving the
+        device. Nothing is checked, as nothing came from elsewhere.
+        """
+        form, confidence_BH, embedding_BE = self.form, None, None
+        p_BHC = form.all_probabilities(*form.probabilities(said.probabilities_BHC), self.rest, dtype)
+        if form.confidence:
+            assert said.confidence_BH is not None
+            confidence_BH = said.confidence_BH[:, : form.heads].half().to(dtype)
+        if any(self.embedding_widths):
+            assert said.embedding_BE is not None
+            embedding_BE = form.embedding(said.embedding_BE).to(dtype)
+        return Outputs(p_BHC, embedding_BE, confidence_BH)
 
     def accept(self, message: bytes) -> "PredictionsSnapshot":
         """A message that fits this experiment, ready to be asked; anything else is refused."""
@@ -321,13 +348,8 @@ class PredictionsSnapshot:
         row_B = self._rows(rows)
         if not self._whole and bool((row_B < 0).any()):
             raise SnapshotError(f"client {self.client}, step {self.step}: was asked about a row that it did not send")
-        p_BHT = self._arrays["probabilities"][row_B].to(dtype)
-        if form.precision == "uint8":
-            p_BHT = p_BHT / 255.0
-        p_BHC = p_BHT
-        if form.names_classes or form.precision != "float32":  # otherwise nothing is missing
-            class_BHT = self._arrays["classes"][row_B].long() if form.names_classes else None
-            p_BHC = _all_classes(p_BHT, class_BHT, form.classes, self._catalogue.rest)
+        class_BHT = self._arrays["classes"][row_B].long() if form.names_classes else None
+        p_BHC = form.all_probabilities(class_BHT, self._arrays["probabilities"][row_B], self._catalogue.rest, dtype)
         confidence_BH = self._arrays["confidence"][row_B].to(dtype) if form.confidence else None
         embedding_BE = self._arrays["embedding"][row_B].to(dtype) if "embedding" in self._arrays else None
         return Outputs(p_BHC, embedding_BE, confidence_BH)
@@ -365,22 +387,26 @@ class WindowSnapshot:
     def __init__(self, catalogue: Catalogue, kept: WeightsSnapshot) -> None:
         self.client, self.step = kept.client, kept.step
         self._catalogue, self.kept = catalogue, kept  # the checkpoint stays with its owner
+        self._due: list[tuple[Indices, int]] = []
         self._answers: PredictionsSnapshot | None = None
-        self.nbytes = 0  # of the last answers
 
-    def answer(self, samples: NDArray[np.int64], views: NDArray[np.int64]) -> None:
-        """The owner sends these rows; the ones before are let go."""
+    @property
+    def nbytes(self) -> int:
+        """Of the answers to the rows that are due."""
+        return self._catalogue.header(self.kept, self._due).message_size if self._due else 0
+
+    def ask(self, samples: NDArray[np.int64], views: NDArray[np.int64]) -> None:
+        """These rows are due now; the ones before are let go. The message is made when the first of them is read."""
         position = np.searchsorted(self._catalogue.public.indices, samples)
         position = self._catalogue.twin_P[position]
-        rows = [(np.unique(position[views == view]), int(view)) for view in np.unique(views)]
-        self._answers, self.nbytes = None, 0
-        if rows:
-            self._answers = self._catalogue.accept(self._catalogue.table(self.kept, rows))
-            self.nbytes = self._answers.nbytes
+        self._due = [(np.unique(position[views == view]), int(view)) for view in np.unique(views)]
+        self._answers = None
 
     def outputs(self, rows: Rows) -> Outputs:
-        if self._answers is None:
+        if not self._due:
             raise SnapshotError(f"client {self.client}, step {self.step}: no row was asked for")
+        if self._answers is None:
+            self._answers = self._catalogue.accept(self._catalogue.table(self.kept, self._due))
         return self._answers.outputs(rows)
 
     def tensors(self) -> dict[str, Tensor]:

@@ -33,9 +33,9 @@ def quick(tiny: Experiment) -> Reproduction:
     return replace(NAMES["heads"], name="quick", cells=lambda scale: cells)
 
 
-def planned(one: Reproduction, tmp_path: Path, **values: object) -> Plan:
+def planned(one: Reproduction, tmp_path: Path, *others: Reproduction, **values: object) -> Plan:
     given = {"seeds": 2, "only": [], "data": None, "stored": {}, "out": tmp_path / "out", "how": HOW}
-    return plan([one], DIGITS, **(given | values))  # type: ignore[arg-type]
+    return plan([one, *others], DIGITS, **(given | values))  # type: ignore[arg-type]
 
 
 def test_a_cell_that_is_there_twice_is_run_once(quick: Reproduction, tmp_path: Path) -> None:
@@ -45,6 +45,15 @@ def test_a_cell_that_is_there_twice_is_run_once(quick: Reproduction, tmp_path: P
     ]  # fmt: skip
     assert len({job.folder for job in jobs}) == 4
     assert [job.cell for job in planned(quick, tmp_path, only=["alone"], seeds=1).jobs] == ["quick alone"]
+
+
+def test_one_table_is_filled_after_the_other(quick: Reproduction, tiny: Experiment, tmp_path: Path) -> None:
+    """Whoever stops early has whole tables; what both have is run for the first."""
+    cells = {"short": tiny.with_values(training={"steps": 4}), "alone": quick.cells(DIGITS)["alone"]}
+    first = replace(quick, name="first", cells=lambda scale: cells)
+    jobs = planned(first, tmp_path, quick, seeds=1).jobs
+    assert [job.cell for job in jobs] == ["first alone", "first short", "quick mhd"]
+    assert jobs[2].work > jobs[0].work > jobs[1].work
 
 
 def test_what_is_stored_is_not_run_unless_by_other_code(

@@ -167,7 +167,7 @@ class MHD(Algorithm):
         drawn = [client.pool.draw(self.targets_per_step, client.seed, client.index, s) for s in range(step, stop)]
         for entry in asked.values():
             due = [at for at, chosen in enumerate(drawn) if any(entries[number] is entry for number in chosen)]
-            entry.answer(samples_SB[due].ravel(), views_SB[due].ravel())
+            entry.ask(samples_SB[due].ravel(), views_SB[due].ravel())
 
     def plan(self, client: Client, start: int, stop: int) -> Plan:
         """Which entries of the pool teach, the ramp, and with select = "random" the draws among candidates."""
@@ -235,4 +235,5 @@ def private_density(client: Client, step: int) -> Density:
     rng = generator(client.seed, "density samples", client.index, step)
     chosen = np.sort(rng.permutation(client.private.indices)[:DENSITY_SAMPLES])
     samples = torch.from_numpy(chosen).to(client.private.pixels.device)
-    return Density.fit(embeddings(client.model, client.private.pixels, samples), client.private.labels(samples))
+    embedding_RE = embeddings(client.model, client.private.pixels, samples)
+    return Density.fit(embedding_RE, client.private.labels(samples), client.model.shape_HC[1])

@@ -159,8 +159,9 @@ class Graphs:
         if key not in self._teachers:
             client = students[0].client
             assert client.public is not None
-            made = Teachers(len(students), targets, self._capacity, client.public, client.state.values.dtype)
-            self._teachers[key] = made
+            told = client.catalogue if client.asks_by_window else None
+            dtype = client.state.values.dtype
+            self._teachers[key] = Teachers(len(students), targets, self._capacity, client.public, dtype, told)
         return self._teachers[key]
 
     def _ready(self, load_again: Callable[[], None]) -> Callable[[], None]:
@@ -219,7 +220,8 @@ class Graphs:
         torch.cuda.empty_cache()
         clients = [student.client for student in self._students]
         coming = sum(c.pool.size * c.state.values.nbytes for c in clients)  # snapshots, if all were different
-        held = {id(entry): entry for c in clients for entry in c.pool.entries}
+        entries = [getattr(entry, "kept", entry) for c in clients for entry in c.pool.entries]
+        held = {id(entry): entry for entry in entries}
         coming -= sum(getattr(entry, "values", self._counter_1).nbytes for entry in held.values())
         free = torch.cuda.mem_get_info(device)[0] - max(0, coming)
         if free < each:

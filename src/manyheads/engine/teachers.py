@@ -18,6 +18,7 @@ from torch import Tensor
 from manyheads.data.batches import Rows, Samples, WindowRows
 from manyheads.models.norm import in_parts
 from manyheads.outputs import Outputs
+from manyheads.predictions import Catalogue, WindowSnapshot
 from manyheads.snapshot import Replica, Snapshot, WeightsSnapshot
 
 AT_ONCE = 2**21  # pixels that a snapshot is asked about: 2,048 images of 32 x 32
@@ -82,13 +83,26 @@ class Said:
 
 
 class Teachers:
-    """Asks the snapshots of some students' pools, who all have as many targets."""
+    """Asks the snapshots of some students' pools, who all have as many targets.
 
-    def __init__(self, students: int, targets: int, capacity: int, public: Samples, dtype: torch.dtype) -> None:
+    A `catalogue` is given where students are told only the rows that they draw: answers are then cut and rounded as
+    a message would be.
+    """
+
+    def __init__(
+        self,
+        students: int,
+        targets: int,
+        capacity: int,
+        public: Samples,
+        dtype: torch.dtype,
+        catalogue: Catalogue | None = None,
+    ) -> None:
         self._students, self._capacity, self._public, self._dtype = students, capacity, public, dtype
+        self._heard = _as_it_is if catalogue is None else partial(catalogue.heard, dtype=dtype)
         self.said = [Said(students * capacity + 1, dtype) for _ in range(targets)]
         self._rows: WindowRows | None = None
-        self._passes: dict[tuple[Replica, int, int], Pass] = {}
+        self._passes: dict[tuple[Replica, int, int, bool], Pass] = {}
 
     def of(self, student: int) -> list[Said]:
         """What all targets of a student say."""
@@ -129,26 +143,35 @@ class Teachers:
     def _due(
         self, pools: Sequence[Sequence[Snapshot]], targets_KSJ: Sequence[NDArray[np.int64]], target: int
     ) -> dict[Snapshot, list[int]]:
-        """Which lines each snapshot has to answer."""
+        """Which lines each snapshot has to answer; an owner that answers several students is asked for all of them."""
         due: dict[Snapshot, list[int]] = {}
         for student, drawn_SJ in enumerate(targets_KSJ):
             for step, entry in enumerate(drawn_SJ[:, target].tolist()):
-                due.setdefault(pools[student][entry], []).append(student * self._capacity + step)
+                snapshot = pools[student][entry]
+                if isinstance(snapshot, WindowSnapshot) and self._can_be_captured(snapshot.kept):
+                    snapshot = snapshot.kept
+                due.setdefault(snapshot, []).append(student * self._capacity + step)
         return due
+
+    def _can_be_captured(self, snapshot: Snapshot) -> bool:
+        """A checkpoint of a model of ours, about images that lie beside it."""
+        ours = isinstance(snapshot, WeightsSnapshot) and not snapshot.replica.model.foreign
+        return ours and self._public.pixels.on_device
 
     def _ask(self, snapshot: Snapshot, rows: WindowRows, from_to: Tensor, target: int) -> None:
         said = self.said[target]
-        if not (rows.samples_SB.is_cuda and self._public.pixels.on_device and _can_be_captured(snapshot)):
+        if not self._can_be_captured(snapshot):
             from_, to = from_to
             outputs = snapshot.outputs(_shown(self._public, rows, self._dtype, from_))
             said.make_room(outputs, rows.samples_SB.shape[1])
             said.put(outputs, to)
             return
         assert isinstance(snapshot, WeightsSnapshot)
-        key, shown = (snapshot.replica, from_to.shape[1], target), partial(_shown, self._public, rows, self._dtype)
+        key = snapshot.replica, from_to.shape[1], target, snapshot.density is not None
         if key not in self._passes:
-            self._passes[key] = Pass(snapshot.replica, from_to, said, shown)
-        self._passes[key](snapshot.values, from_to)
+            shown = partial(_shown, self._public, rows, self._dtype)
+            self._passes[key] = Pass(snapshot, from_to, said, shown, self._heard)
+        self._passes[key](snapshot, from_to)
 
     def _gather(self, rows: Sequence[WindowRows]) -> WindowRows:
         """The rows of all students as one window, at an address that stays."""
@@ -163,11 +186,25 @@ class Teachers:
 
 
 class Pass:
-    """One pass of an architecture as a CUDA graph, for whichever weights and lines are due."""
+    """One pass of an architecture, for whichever weights and lines are due: on a GPU a CUDA graph.
 
-    def __init__(self, replica: Replica, from_to: Tensor, said: Said, shown: Callable[[Tensor], Rows]) -> None:
-        self._replica, self._said, self._shown = replica, said, shown
-        self._from_to = from_to.clone()
+    A density is asked after it: each snapshot has its own, and a graph knows one address.
+    """
+
+    def __init__(
+        self,
+        snapshot: WeightsSnapshot,
+        from_to: Tensor,
+        said: Said,
+        shown: Callable[[Tensor], Rows],
+        heard: Callable[[Outputs], Outputs],
+    ) -> None:
+        self._replica, self._said, self._shown, self._heard = snapshot.replica, said, shown, heard
+        self._from_to, self._measures = from_to.clone(), snapshot.density is not None
+        self._answer: tuple[Tensor, Tensor] | None = None
+        self._graph: torch.cuda.CUDAGraph | None = None
+        if not from_to.is_cuda:
+            return
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -178,23 +215,34 @@ class Pass:
         with torch.cuda.graph(self._graph):
             self._forward()
 
-    def __call__(self, values: Tensor, from_to: Tensor) -> None:
-        self._replica.state.values.copy_(values)  # what counts batches does not matter here
+    def __call__(self, snapshot: WeightsSnapshot, from_to: Tensor) -> None:
+        self._replica.state.values.copy_(snapshot.values)  # what counts batches does not matter here
         self._from_to.copy_(from_to)
-        self._graph.replay()
+        if self._graph is None:
+            self._forward()
+        else:
+            self._graph.replay()
+        if snapshot.density is not None and self._answer is not None:
+            self._put(Outputs(*self._answer, snapshot.density.confidence(*self._answer)))
 
     def _forward(self) -> None:
         rows = self._shown(self._from_to[0])
         with in_parts(self._replica.model, ()):
             logits_BHC, embedding_BE = self._replica.model(rows.images)
-        outputs = Outputs(logits_BHC.softmax(-1), embedding_BE)
-        self._said.make_room(outputs, len(rows.images) // self._from_to.shape[1])
+        answer = logits_BHC.softmax(-1), embedding_BE
+        if self._measures:
+            self._answer = answer
+        else:
+            self._put(Outputs(*answer))
+
+    def _put(self, outputs: Outputs) -> None:
+        outputs = self._heard(outputs)
+        self._said.make_room(outputs, len(outputs.probabilities_BHC) // self._from_to.shape[1])
         self._said.put(outputs, self._from_to[1])
 
 
-def _can_be_captured(snapshot: Snapshot) -> bool:
-    """A checkpoint of a model of ours; a density of its owner is measured beside."""
-    return isinstance(snapshot, WeightsSnapshot) and snapshot.density is None and not snapshot.replica.model.foreign
+def _as_it_is(said: Outputs) -> Outputs:
+    return said
 
 
 def _shown(public: Samples, rows: WindowRows, dtype: torch.dtype, lines: Tensor) -> Rows:

@@ -98,17 +98,21 @@ def plan(
     again: bool = False,
     keep: bool = False,
 ) -> Plan:
-    """The jobs for what is missing, the longest first. A cell that several reproductions have is run once."""
-    jobs: dict[tuple[str, int], Job] = {}
-    done, stale = set[tuple[str, int]](), 0
+    """The jobs for what is missing, one table after the other, in each the longest first.
+
+    A cell that several tables have is run once.
+    """
+    jobs: list[Job] = []
+    due, done, stale = set[tuple[str, int]](), set[tuple[str, int]](), 0
     for reproduction in reproductions:
+        own = []
         for name, cell in reproduction.cells(scale).items():
             if only and name not in only:
                 continue
             for seed in range(default_seeds(reproduction, scale) if seeds is None else seeds):
                 at = key_of(cell), seed
                 have = stored.get(at)
-                if at in jobs:
+                if at in due:
                     continue
                 if have is not None and not again:
                     if keep or same_numbers(have.code):
@@ -117,8 +121,10 @@ def plan(
                     stale += 1
                 label = f"{reproduction.name} {name}"
                 folder = out / scale.name / f"{slug(label)}-seed-{seed}-{at[0][:6]}-{first_like(code_of_numbers())[:6]}"
-                jobs[at] = Job(label, scale.name, scale.at(cell.with_values(seed=seed), data), folder, how, again)
-    return Plan(sorted(jobs.values(), key=lambda job: -job.work), len(done), stale)
+                own.append(Job(label, scale.name, scale.at(cell.with_values(seed=seed), data), folder, how, again))
+                due.add(at)
+        jobs += sorted(own, key=lambda job: -job.work)
+    return Plan(jobs, len(done), stale)
 
 
 def default_seeds(reproduction: Reproduction, scale: Scale) -> int:
