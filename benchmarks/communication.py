@@ -1,8 +1,9 @@
 """What an exchange costs and what it is worth: predictions against weights on digits, and bytes at CIFAR-100's size.
 
-    python benchmarks/communication.py --only complete|cycle|counted [--seeds 3] [--write docs/measurements.md]
+    python benchmarks/communication.py --only complete|cycle|counted|estimate [--seeds 3] [--write docs/measurements.md]
 
-`counted` is counted from encoded messages of that size; nothing is trained for it.
+`counted` is counted from encoded messages of that size, `estimate` from the sizes of messages at the paper's own scale;
+nothing is trained for them.
 """
 
 import argparse
@@ -22,7 +23,8 @@ from manyheads.demo import demo_experiment
 from manyheads.experiment import ModelConfig
 from manyheads.models.client_model import make_model
 from manyheads.outputs import Outputs
-from manyheads.predictions import Catalogue
+from manyheads.predictions import Catalogue, Form, Header
+from manyheads.reproduce.scales import SCALES
 from manyheads.seeds import EVERYONE
 from manyheads.snapshot import Replica
 
@@ -95,6 +97,23 @@ def counted() -> list[list[str]]:
     ]
 
 
+def estimate() -> list[list[str]]:
+    """Section 3.2 of the paper: steps of distillation that cost as much as a round of FedAvg, there and back."""
+    paper = SCALES["imagenet"].mhd
+    model = make_model(paper.model.of(0), image_shape=(224, 224, 3), heads=1, classes=1000)
+    replica = Replica(model)
+    numbers, size = 2 * replica.state.values.numel(), 2 * replica.encoded_size
+    found = [["a round of FedAvg, ResNet-34", f"{numbers / 1e6:.1f} million", f"{size / 1e6:.1f} MB", "", ""]]
+    for heads, top_k in ((1, 3), (1, 5), (4, 3), (4, 5)):
+        rows = paper.training.public_batch_size
+        form = Form(classes=1000, heads=heads, top_k=top_k, precision="float16", confidence=False)
+        header = Header(version=1, experiment="0" * 64, client=0, step=60_000, rows=rows, embedding=0, form=form)
+        said, sent = rows * heads * top_k, header.message_size
+        name = f"a step: {rows} samples, top {top_k}, {heads} head{'s' * (heads > 1)}"
+        found.append([name, f"{said:,}", f"{sent / 1e3:.1f} kB", f"{numbers / said:,.0f}", f"{size / sent:,.0f}"])
+    return found
+
+
 def ring() -> dict[str, Experiment]:
     """Four clients in a ring, where embeddings matter more."""
     base = Experiment.load(Path(__file__).parents[1] / "experiments" / "digits-cycle.toml")
@@ -125,12 +144,18 @@ def accuracies(experiments: dict[str, Experiment], options: argparse.Namespace) 
 
 def main() -> None:
     parser = parser_for(__doc__)
-    parser.add_argument("--only", choices=["complete", "cycle", "counted"], required=True, help="which table")
+    parser.add_argument(
+        "--only", choices=["complete", "cycle", "counted", "estimate"], required=True, help="which table"
+    )
     options = parser.parse_args()
     if options.only == "complete":
         publish("communication", accuracies(experiments(), options), options)
     elif options.only == "cycle":
         publish("communication-cycle", accuracies(ring(), options), options)
+    elif options.only == "estimate":
+        columns = ["what is sent", "numbers", "bytes", "steps for a round, by numbers", "by bytes"]
+        command = "`python benchmarks/communication.py --only estimate`, from sizes of messages."
+        publish("communication-estimate", f"{command}\n\n{rows(columns, estimate())}", options)
     else:
         columns = ["received at an exchange", "bytes", f"in {EXCHANGES} exchanges", "times fewer than FedAvg"]
         command = "`python benchmarks/communication.py --only counted`, from encoded messages."
