@@ -14,8 +14,8 @@ HEAD = """# The paper, reproduced
 Made by `manyheads reproduce --page` from stored results; nothing is typed here. The paper trained ResNet-34 on
 ImageNet; here the same questions are asked at other scales, so what can be compared is whether its claims hold, not
 the numbers. Only Table 2 ([fedmd](#fedmd)) was about CIFAR-100 in the paper, too. The largest difference to the paper:
-a ramp, without which the last head knows far less at these scales ([choice](#choice)). All others:
-[deviations.md](deviations.md). Speed and memory: [measurements.md](measurements.md).
+a ramp, without which the last head knows far less at these scales ([choice](#choice)). Others:
+[deviations.md](deviations.md) and the notes. Speed and memory: [measurements.md](measurements.md).
 
 *Private* is test accuracy on the labels that a client has, as often as it has them; *shared* is accuracy on all
 labels alike; both are means over clients, of the main head unless another is named. s is the skew: 0 deals labels out
