@@ -204,11 +204,12 @@ def test_cells_share_a_gpu_as_their_clients_fill_it(tiny: Experiment, tmp_path: 
     def job(clients: int) -> Job:
         return Job("x", "digits", tiny.with_values(clients=clients), tmp_path, {"engine": "cuda"})
 
-    large, half, one = job(8), job(4), job(1)
+    large, half, one = job(4), job(2), job(1)
     assert _next([large], [], None) is large
     assert _next([large, half], [half], None) is half
     assert _next([large, half, one], [half, half], None) is None
-    assert _next([large, one], [one] * 7, None) is one
+    assert _next([large, one], [one] * 3, None) is one
+    assert _next([one], [one] * 4, None) is None
     assert _next([large], [large], 2) is large
     assert _next([one], [large, large], 2) is None
     assert _next([job(20)], [], None) is not None

@@ -43,7 +43,7 @@ from manyheads.runs import read_summary
 from manyheads.training import Interrupted, Silent, one_thread, resume, train
 
 TELL_SECONDS = 0.5
-FULL_GPU = 8  # clients whose steps fill a GPU: more at a time would only wait for each other
+FULL_GPU = 4  # clients whose steps fill a GPU: more at a time would only wait for each other
 How = Mapping[str, Any]  # the keywords of `train` that say how windows are run
 
 
