@@ -135,7 +135,7 @@ class MHD(Algorithm):
         return [neighbours[members[asked]]]
 
     def cost(self, client: Client, received: Sequence[Snapshot]) -> int:
-        """Where the owner keeps its checkpoint, nothing came yet: its answers are counted as they are given."""
+        """Where the owner keeps its checkpoint, nothing came yet: its answers are counted when they are asked for."""
         return 0 if client.asks_by_window else super().cost(client, received)
 
     def apply(self, client: Client, received: list[Snapshot], step: int) -> None:
@@ -151,7 +151,7 @@ class MHD(Algorithm):
             self._ask_rows(client, step - step % self.pool_every)
 
     def _ask_rows(self, client: Client, step: int) -> None:
-        """Each entry of the pool answers the rows for which it is drawn until the next exchange."""
+        """Each entry of the pool is asked about the rows for which it is drawn until the next exchange."""
         assert client.catalogue is not None
         assert client.public is not None
         entries = client.pool.entries
