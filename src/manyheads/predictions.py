@@ -37,8 +37,7 @@ MAGIC, DIGEST = b"MHPREDICT", 32
 
 Precision = Literal["float32", "float16", "uint8"]
 Rest = Literal["spread", "renormalise"]
-DTYPES: dict[str, str] = {"float32": "<f4", "float16": "<f2", "uint8": "u1"}
-ROUNDED = {"float32": torch.float32, "float16": torch.float16, "uint8": torch.uint8}
+DTYPES = {"float32": (torch.float32, "<f4"), "float16": (torch.float16, "<f2"), "uint8": (torch.uint8, "u1")}
 
 
 class Form(Section):
@@ -62,7 +61,7 @@ class Form(Section):
             p_BHT, class_BHT = p_BHT.topk(self.top_k, dim=-1)
         if self.precision == "uint8":
             p_BHT = (p_BHT * 255.0).round()
-        return class_BHT, p_BHT.to(ROUNDED[self.precision])
+        return class_BHT, p_BHT.to(DTYPES[self.precision][0])
 
     def all_probabilities(self, class_BHT: Tensor | None, p_BHT: Tensor, rest: Rest, dtype: torch.dtype) -> Tensor:
         """What a receiver makes of them: a probability for every class."""
@@ -92,7 +91,7 @@ class Form(Section):
         arrays: dict[str, tuple[str, tuple[int, ...]]] = {"names": ("<u8", (rows,)), "views": ("<u2", (rows,))}
         if self.names_classes:
             arrays["classes"] = ("u1" if self.classes <= 256 else "<u2", shape_NHT)
-        arrays["probabilities"] = (DTYPES[self.precision], shape_NHT)
+        arrays["probabilities"] = (DTYPES[self.precision][1], shape_NHT)
         if self.confidence:
             arrays["confidence"] = ("<f2", (rows, self.heads))
         if embedding:

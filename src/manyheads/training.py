@@ -31,6 +31,7 @@ from manyheads.summary import evaluation_event, start_event, summarise, taught_e
 # Where the time of a run goes; data are part of steps. earlier: until the save from which it went on.
 TIMES = ("steps", "data", "exchange", "evaluation", "saving", "earlier")
 TRACED_STEPS = 2
+SAVING_SHARE = 0.05  # of the time that saving may take where it takes long: it is then done less often
 LESSON_SAMPLES = 512  # public samples of each client on which it is counted who taught whom
 
 
@@ -276,7 +277,7 @@ class _Run:
         e, training = self.ensemble, self.ensemble.experiment.training
         every, judged = e.experiment.evaluate.every, self._judged()
         regular = [range(0, training.steps, interval) for interval in (training.log_every, every)]
-        saved, traced = time.perf_counter(), self._traced(regular)
+        saved, pause, traced = time.perf_counter(), training.save_seconds, self._traced(regular)
         edges = (*regular, e.exchange_steps, e.averaging_steps, judged, traced)
         for window in windows(self.step, training.steps, *edges):
             with self._timed("steps"):
@@ -295,11 +296,14 @@ class _Run:
             if self.step % every == 0 or at_end or self.step in judged:
                 with self._timed("evaluation"):
                     self._evaluate(engine, record, judged.get(self.step))
-            due = at_end or stop.is_set() or time.perf_counter() - saved >= training.save_seconds
+            due = at_end or stop.is_set() or time.perf_counter() - saved >= pause
             if due and (record.lasting or engine.can_lose_crews):
+                begun = time.perf_counter()
                 with self._timed("saving"):
                     record.save(self.step, self._seconds(), partial(engine.states, pools=not at_end))
                 saved = time.perf_counter()
+                if training.save_seconds:  # 0: at every edge, whatever it costs
+                    pause = max(training.save_seconds, (saved - begun) / SAVING_SHARE)
             if stop.is_set() and not at_end:
                 raise Interrupted(self.folder, self.step)
 

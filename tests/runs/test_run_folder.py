@@ -126,6 +126,27 @@ def test_save_seconds_decides_how_often(
     assert steps[-1] == 20
 
 
+def test_where_saving_takes_long_it_is_done_less_often(
+    tiny: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, save, now = [], RunFolder.save, [0.0]
+
+    class Ticking(Silent):
+        def progressed(self, client_steps: int) -> None:
+            now[0] += client_steps  # a second for each
+
+    def slow(self: RunFolder, step: int, *args: Any, **options: Any) -> None:
+        steps.append(step)
+        save(self, step, *args, **options)
+        now[0] += 1.0
+
+    monkeypatch.setattr(RunFolder, "save", slow)
+    monkeypatch.setattr("manyheads.training.time.perf_counter", lambda: now[0])
+    training = {"save_seconds": 3.0, "log_every": 1}
+    train(tiny.with_values(training=training), tmp_path / "run", observer=Ticking())
+    assert steps == [1, 8, 15, 20]  # three clients: at first after 3 seconds, then after the 20 of which a save takes 1
+
+
 def test_a_stop_in_the_last_window_lets_the_run_end(tiny: Experiment, tmp_path: Path) -> None:
     result = train(tiny, tmp_path / "run", observer=StopAt(57))
     assert result.stop_requested

@@ -29,34 +29,20 @@ def sgd(
     *,
     weight_decay: float,
     momentum_factor: float,
+    fused: bool = False,
 ) -> None:
     """SGD with momentum, as `Client.step`. `low`, where there is one, becomes the new values in few bits.
 
-    The gradient of a parameter lies in one of the two; the other is zero there.
+    The gradient of a parameter lies in one of the two; the other is zero there. `fused`, and always on a GPU: as one
+    kernel, which reads and writes everything once.
     """
-    if not values.is_cuda:
+    if not (fused or values.is_cuda):
         whole = gradient if low_gradient is None else gradient + low_gradient
         momentum.mul_(momentum_factor).add_(whole.add(values, alpha=weight_decay))
         values.sub_(rate_1 * momentum)
         if low is not None:
             low.copy_(values)
-    else:
-        given = (values, momentum, gradient, low, low_gradient, rate_1)
-        fused_sgd(*given, weight_decay=weight_decay, momentum_factor=momentum_factor)
-
-
-def fused_sgd(
-    values: Tensor,
-    momentum: Tensor,
-    gradient: Tensor,
-    low: Tensor | None,
-    low_gradient: Tensor | None,
-    rate_1: Tensor,
-    *,
-    weight_decay: float,
-    momentum_factor: float,
-) -> None:
-    """The same as one kernel, which reads and writes everything once."""
+        return
     size = values.numel()
     with on_device_of(values):
         _kernels().sgd[(-(-size // BLOCK),)](

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
+from typing import TypeGuard
 
 import numpy as np
 import torch
@@ -153,25 +154,24 @@ class Teachers:
                 due.setdefault(snapshot, []).append(student * self._capacity + step)
         return due
 
-    def _can_be_captured(self, snapshot: Snapshot) -> bool:
+    def _can_be_captured(self, snapshot: Snapshot) -> TypeGuard[WeightsSnapshot]:
         """A checkpoint of a model of ours, about images that lie beside it."""
         ours = isinstance(snapshot, WeightsSnapshot) and not snapshot.replica.model.foreign
         return ours and self._public.pixels.on_device
 
     def _ask(self, snapshot: Snapshot, rows: WindowRows, from_to: Tensor, target: int) -> None:
         said = self.said[target]
-        if not self._can_be_captured(snapshot):
+        shown = partial(_shown, self._public, rows, self._dtype)
+        if self._can_be_captured(snapshot):
+            key = snapshot.replica, from_to.shape[1], target, snapshot.density is not None
+            if key not in self._passes:
+                self._passes[key] = Pass(snapshot, from_to, said, shown, self._heard)
+            self._passes[key](snapshot, from_to)
+        else:
             from_, to = from_to
-            outputs = snapshot.outputs(_shown(self._public, rows, self._dtype, from_))
+            outputs = snapshot.outputs(shown(from_))
             said.make_room(outputs, rows.samples_SB.shape[1])
             said.put(outputs, to)
-            return
-        assert isinstance(snapshot, WeightsSnapshot)
-        key = snapshot.replica, from_to.shape[1], target, snapshot.density is not None
-        if key not in self._passes:
-            shown = partial(_shown, self._public, rows, self._dtype)
-            self._passes[key] = Pass(snapshot, from_to, said, shown, self._heard)
-        self._passes[key](snapshot, from_to)
 
     def _gather(self, rows: Sequence[WindowRows]) -> WindowRows:
         """The rows of all students as one window, at an address that stays."""

@@ -209,6 +209,13 @@ class Reproduction:
     scales: tuple[str, ...] = ("digits", "cifar100", "imagenet")  # where it makes sense
     figure: str = "points"  # how it is drawn: a name in figures.py
 
+    def seeds_at(self, scale: Scale) -> int:
+        return self.seeds if scale.several_seeds else 1
+
+    def seeds_for(self, scale: Scale, found: Found) -> int:
+        """How many make it complete: more than are asked of it where every cell has more, not where only some have."""
+        return max(self.seeds_at(scale), min(map(len, found.cells.values()), default=0))
+
     def claims_at(self, scale: Scale) -> list[Claim]:
         return [claim for claim in self.claims if claim.scale in (None, scale.name)]
 

@@ -29,7 +29,6 @@ from manyheads.reproduce.runner import (
     Job,
     Plan,
     Watching,
-    default_seeds,
     plan,
     run_all,
     seconds_for,
@@ -166,12 +165,12 @@ def list_table(scale: Scale, results: Path) -> Table:
         if scale.name not in one.scales:
             made.add_row(name, one.where, one.title, "-", "")
             continue
-        cells = one.found(scale, stored).cells
-        runs = [result for by_seed in cells.values() for result in by_seed.values()]
-        seeds = max(default_seeds(one, scale), *map(len, cells.values()))
-        other = sum(not same_numbers(result.code) for result in runs)
-        have = f"{len(runs)} of {seeds * len(cells)}" + (f", {other} by other code" if other else "")
-        made.add_row(name, one.where, one.title, str(len(cells)), have)
+        found = one.found(scale, stored)
+        seeds, every = one.seeds_for(scale, found), found.cells.values()
+        runs = sum(min(len(by_seed), seeds) for by_seed in every)
+        other = sum(not same_numbers(result.code) for by_seed in every for result in by_seed.values())
+        have = f"{runs} of {seeds * len(every)}" + (f", {other} by other code" if other else "")
+        made.add_row(name, one.where, one.title, str(len(every)), have)
     return made
 
 
@@ -316,7 +315,7 @@ def _show_one(screen: Screen, one: Reproduction, found: Found, request: Request)
         screen.show(judged)
     for text in warnings(found):
         screen.say(text)
-    if worth_drawing(one, found):
+    if worth_drawing(found):
         screen.say(f"Picture: {draw(one, request.scale, found, request.out)}")
 
 
@@ -334,7 +333,7 @@ def write_page(page: Path, results: Path) -> int:
     stored = {name: read_results(results, name) for name in SCALES}
     drawn = 0
     for one, scale in itertools.product(NAMES.values(), SCALES.values()):
-        if worth_drawing(one, found := one.found(scale, stored[scale.name])):
+        if worth_drawing(found := one.found(scale, stored[scale.name])):
             draw(one, scale, found, page.parent / "images")
             drawn += 1
     write_whole(page, results_page(list(NAMES.values()), stored).encode())

@@ -80,10 +80,12 @@ def _count(reproduction: Reproduction, scale: Scale, stored: Stored) -> str:
 
 def _so_far(names: Sequence[Reproduction], scale: Scale, stored: Stored) -> str:
     """What of a scale has not been run."""
-    cells = {one.name: one.found(scale, stored).cells for one in names}
-    none = [name for name, own in cells.items() if own and not any(own.values())]
+    every = [(one, one.found(scale, stored)) for one in names]
+    none = [one.name for one, found in every if found.cells and not any(found.cells.values())]
     part = [
-        name for name, own in cells.items() if any(own.values()) and len({len(seeds) for seeds in own.values()}) > 1
+        one.name
+        for one, found in every
+        if any(found.cells.values()) and min(map(len, found.cells.values())) < one.seeds_for(scale, found)
     ]
     said = [f" {word}: {', '.join(listed)}." for word, listed in (("Not run yet", none), ("In part", part)) if listed]
     return "".join(said)
@@ -93,7 +95,7 @@ def _at_scale(reproduction: Reproduction, scale: Scale, stored: Stored) -> str |
     found = reproduction.found(scale, stored)
     if not any(found.cells.values()):
         return None
-    seeds = max(len(by_seed) for by_seed in found.cells.values())
+    seeds = reproduction.seeds_for(scale, found)
     command = f"manyheads reproduce {reproduction.name} --scale {scale.name}{scale.data_option} --seeds {seeds}"
     parts = [f"### {reproduction.name}, {scale.name}", made_with(found, command), rows(*table(reproduction, found))]
     if reproduction.claims:
@@ -103,15 +105,14 @@ def _at_scale(reproduction: Reproduction, scale: Scale, stored: Stored) -> str |
         ]
         parts.append(rows(["claim", "here", "its parts"], judged))
     parts += [f"**{text}**" for text in warnings(found)]
-    if worth_drawing(reproduction, found):
+    if worth_drawing(found):
         parts.append(f"![{reproduction.title}, {scale.name}](images/{picture(reproduction, scale)})")
     return "\n\n".join(parts)
 
 
-def worth_drawing(reproduction: Reproduction, found: Found) -> bool:
-    """Points of a single cell have nothing beside them."""
-    run = sum(bool(by_seed) for by_seed in found.cells.values())
-    return run > (1 if reproduction.figure == "points" else 0)
+def worth_drawing(found: Found) -> bool:
+    """A single cell has nothing beside it."""
+    return sum(map(bool, found.cells.values())) > 1
 
 
 def picture(reproduction: Reproduction, scale: Scale) -> str:

@@ -109,7 +109,7 @@ def plan(
         for name, cell in reproduction.cells(scale).items():
             if only and name not in only:
                 continue
-            for seed in range(default_seeds(reproduction, scale) if seeds is None else seeds):
+            for seed in range(reproduction.seeds_at(scale) if seeds is None else seeds):
                 at = key_of(cell), seed
                 have = stored.get(at)
                 if at in due:
@@ -125,10 +125,6 @@ def plan(
                 due.add(at)
         jobs += sorted(own, key=lambda job: -job.work)
     return Plan(jobs, len(done), stale)
-
-
-def default_seeds(reproduction: Reproduction, scale: Scale) -> int:
-    return reproduction.seeds if scale.several_seeds else 1
 
 
 class CellFailed(TrainingError):
