@@ -1,0 +1,105 @@
+"""Two versions of the code on the first steps of a cell: whether losses are the same, and how long a step takes.
+
+    git worktree add ../before REVISION
+    python benchmarks/versions.py baselines "s = 100, MHD" --data FOLDER --against ../before [--steps 520] [--rounds 2]
+
+Each version runs in processes of its own, in turns. Losses are those of all clients, windows and terms, bit by bit, as
+a hash; the time of a step is that of the second half, in which nothing is compiled or captured any more. Where a change
+is meant to leave numbers alone, this shows it before its code goes into `SAME_NUMBERS` (reproduce/results.py).
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from many import rows
+
+HERE = Path(__file__).resolve().parents[1]
+PARTS = ("steps", "data", "exchange", "evaluation", "saving")
+
+
+def in_this_process(options: argparse.Namespace) -> dict[str, Any]:
+    """The cell's first steps, by the version that Python finds."""
+    from manyheads.reproduce import NAMES
+    from manyheads.reproduce.results import code_of_numbers
+    from manyheads.reproduce.scales import SCALES
+    from manyheads.runs import read_events
+    from manyheads.training import Silent, train
+
+    scale, moments = SCALES[options.scale], list[tuple[int, float]]()
+
+    class Watch(Silent):
+        def progressed(self, client_steps: int) -> None:
+            moments.append((client_steps, time.perf_counter()))
+
+    cell = scale.at(NAMES[options.name].cells(scale)[options.cell], options.data)
+    values = {"steps": options.steps, "warmup_steps": options.steps // 10, "save_seconds": 3600.0}
+    with TemporaryDirectory() as place:
+        folder = Path(place) / "run"
+        summary = train(cell.with_values(training=values), folder, engine=options.engine, observer=Watch()).summary
+        told = [event["losses"] for event in read_events(folder) if event["event"] == "losses"]
+    middle = len(moments) // 2
+    taken = sum(number for number, _ in moments[middle + 1 :]) / cell.clients
+    return {
+        "code": code_of_numbers(),
+        "losses": hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12],
+        "ms": 1000.0 * (moments[-1][1] - moments[middle][1]) / taken,
+        "seconds": summary["seconds"],
+        "time": {part: summary["time"][part] for part in PARTS},
+    }
+
+
+def in_another_process(checkout: Path) -> dict[str, Any]:
+    """The same by the version of a checkout."""
+    search = os.pathsep.join([str(checkout / "src"), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, __file__, *sys.argv[1:], "--alone"]
+    ran = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": search}, check=True, stdout=subprocess.PIPE, text=True
+    )
+    found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("name", help="of a reproduction, such as baselines")
+    parser.add_argument("cell")
+    parser.add_argument("--scale", default="cifar100")
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--engine", default="cuda")
+    parser.add_argument("--steps", type=int, default=520)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--against", type=Path, help="the root of another checkout")
+    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.alone:
+        return print(json.dumps(in_this_process(options)))
+    checkouts = {"this": HERE} | ({} if options.against is None else {"the other": options.against.resolve()})
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in checkouts}
+    for _ in range(options.rounds):
+        for name, checkout in checkouts.items():
+            found[name].append(in_another_process(checkout))
+    table = [
+        [
+            name,
+            runs[0]["code"],
+            ", ".join(sorted({run["losses"] for run in runs})),
+            f"{median(run['ms'] for run in runs):.2f}",
+            *(f"{median(run['time'][part] for run in runs):.1f}" for part in PARTS),
+            f"{median(run['seconds'] for run in runs):.1f}",
+        ]
+        for name, runs in found.items()
+    ]
+    print(rows(["version", "code", "losses", "ms/step", *(f"{part}, s" for part in PARTS), "in all, s"], table))
+
+
+if __name__ == "__main__":
+    main()
