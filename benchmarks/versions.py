@@ -1,11 +1,12 @@
-"""Two versions of the code on the first steps of a cell: whether losses are the same, and how long a step takes.
+"""Two versions of the code on the first steps of a cell: whether numbers are the same, and how long a step takes.
 
     git worktree add ../before REVISION
     python benchmarks/versions.py baselines "s = 100, MHD" --data FOLDER --against ../before [--steps 520] [--rounds 2]
 
-Each version runs in processes of its own, in turns. Losses are those of all clients, windows and terms, bit by bit, as
-a hash; the time of a step is that of the second half, in which nothing is compiled or captured any more. Where a change
-is meant to leave numbers alone, this shows it before its code goes into `SAME_NUMBERS` (reproduce/results.py).
+Each version runs in processes of its own, in turns. Numbers are all that a run records (losses of every window, all
+that is measured at the end, bytes), bit by bit, as a hash. The time of a step is that of the second half of the run, in
+which normally nothing is compiled or captured any more, exchanges included. Where a change is meant to leave numbers
+alone, this shows it before its code goes into `SAME_NUMBERS` (reproduce/results.py): on the engine whose code changed.
 """
 
 import argparse
@@ -23,17 +24,19 @@ from typing import Any
 from many import rows
 
 HERE = Path(__file__).resolve().parents[1]
-PARTS = ("steps", "data", "exchange", "evaluation", "saving")
+PARTS = ("steps", "data", "exchange", "evaluation")
 
 
 def in_this_process(options: argparse.Namespace) -> dict[str, Any]:
     """The cell's first steps, by the version that Python finds."""
+    import manyheads
     from manyheads.reproduce import NAMES
     from manyheads.reproduce.results import code_of_numbers
     from manyheads.reproduce.scales import SCALES
     from manyheads.runs import read_events
     from manyheads.training import Silent, train
 
+    assert Path(manyheads.__file__).is_relative_to(options.alone), "Python found another version"
     scale, moments = SCALES[options.scale], list[tuple[int, float]]()
 
     class Watch(Silent):
@@ -45,12 +48,15 @@ def in_this_process(options: argparse.Namespace) -> dict[str, Any]:
     with TemporaryDirectory() as place:
         folder = Path(place) / "run"
         summary = train(cell.with_values(training=values), folder, engine=options.engine, observer=Watch()).summary
-        told = [event["losses"] for event in read_events(folder) if event["event"] == "losses"]
+        told = [event for event in read_events(folder) if event["event"] != "start"]
+    for event in told:
+        del event["seconds"]
+    told.append({"bytes_received": summary["bytes_received"]})
     middle = len(moments) // 2
     taken = sum(number for number, _ in moments[middle + 1 :]) / cell.clients
     return {
         "code": code_of_numbers(),
-        "losses": hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12],
+        "numbers": hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12],
         "ms": 1000.0 * (moments[-1][1] - moments[middle][1]) / taken,
         "seconds": summary["seconds"],
         "time": {part: summary["time"][part] for part in PARTS},
@@ -59,8 +65,9 @@ def in_this_process(options: argparse.Namespace) -> dict[str, Any]:
 
 def in_another_process(checkout: Path) -> dict[str, Any]:
     """The same by the version of a checkout."""
-    search = os.pathsep.join([str(checkout / "src"), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, __file__, *sys.argv[1:], "--alone"]
+    given = os.environ.get("PYTHONPATH")
+    search = os.pathsep.join([str(checkout / "src"), *([given] if given else [])])
+    command = [sys.executable, __file__, *sys.argv[1:], "--alone", str(checkout)]
     ran = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": search}, check=True, stdout=subprocess.PIPE, text=True
     )
@@ -78,10 +85,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=520)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--against", type=Path, help="the root of another checkout")
-    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--alone", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.alone:
         return print(json.dumps(in_this_process(options)))
+    if options.against is not None and not (options.against / "src" / "manyheads").is_dir():
+        parser.error(f"--against {options.against}: not the root of a checkout of manyheads")
     checkouts = {"this": HERE} | ({} if options.against is None else {"the other": options.against.resolve()})
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in checkouts}
     for _ in range(options.rounds):
@@ -91,14 +100,14 @@ def main() -> None:
         [
             name,
             runs[0]["code"],
-            ", ".join(sorted({run["losses"] for run in runs})),
+            ", ".join(sorted({run["numbers"] for run in runs})),
             f"{median(run['ms'] for run in runs):.2f}",
             *(f"{median(run['time'][part] for run in runs):.1f}" for part in PARTS),
             f"{median(run['seconds'] for run in runs):.1f}",
         ]
         for name, runs in found.items()
     ]
-    print(rows(["version", "code", "losses", "ms/step", *(f"{part}, s" for part in PARTS), "in all, s"], table))
+    print(rows(["version", "code", "numbers", "ms/step", *(f"{part}, s" for part in PARTS), "in all, s"], table))
 
 
 if __name__ == "__main__":

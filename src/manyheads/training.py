@@ -31,7 +31,8 @@ from manyheads.summary import evaluation_event, start_event, summarise, taught_e
 # Where the time of a run goes; data are part of steps. earlier: until the save from which it went on.
 TIMES = ("steps", "data", "exchange", "evaluation", "saving", "earlier")
 TRACED_STEPS = 2
-SAVING_SHARE = 0.05  # of the time that saving may take where it takes long: it is then done less often
+# A save is followed by a pause of so many times what it took, but not of more than so many times `save_seconds`.
+PAUSE_FOR_SAVE, LONGEST_PAUSE = 20, 10
 LESSON_SAMPLES = 512  # public samples of each client on which it is counted who taught whom
 
 
@@ -298,12 +299,12 @@ class _Run:
                     self._evaluate(engine, record, judged.get(self.step))
             due = at_end or stop.is_set() or time.perf_counter() - saved >= pause
             if due and (record.lasting or engine.can_lose_crews):
-                begun = time.perf_counter()
+                before = self.time["saving"]
                 with self._timed("saving"):
                     record.save(self.step, self._seconds(), partial(engine.states, pools=not at_end))
-                saved = time.perf_counter()
-                if training.save_seconds:  # 0: at every edge, whatever it costs
-                    pause = max(training.save_seconds, (saved - begun) / SAVING_SHARE)
+                saved, took = time.perf_counter(), self.time["saving"] - before
+                usual = training.save_seconds
+                pause = min(max(usual, PAUSE_FOR_SAVE * took), LONGEST_PAUSE * usual)
             if stop.is_set() and not at_end:
                 raise Interrupted(self.folder, self.step)
 

@@ -34,7 +34,7 @@ def kernel(device: str) -> None:
         there, here = (state(size, dtype, on, few_bits=few_bits) for on in (device, "cpu"))
         before = [None if tensor is None else tensor.clone() for tensor in here]
         for _ in range(3):
-            sgd(*there, weight_decay=0.1, momentum_factor=0.9, fused=True)  # type: ignore[arg-type]
+            sgd(*there, weight_decay=0.1, momentum_factor=0.9, fused=device == "cpu")  # type: ignore[arg-type]
             sgd(*here, weight_decay=0.1, momentum_factor=0.9)  # type: ignore[arg-type]
         for place, (one, two, old) in enumerate(zip(there, here, before, strict=True)):
             if one is None or two is None or old is None:

@@ -9,14 +9,12 @@ from manyheads.reproduce.base import (
     Check,
     Claim,
     Found,
-    Reproduction,
     above,
     at,
     highest,
     near,
     rising,
 )
-from manyheads.reproduce.scales import CIFAR100, DIGITS
 from tests.reproduce import found_with
 
 
@@ -113,15 +111,3 @@ def test_a_part_that_holds_for_some_seeds_leaves_it_unclear() -> None:
         verdict(Claim("", [above(at("a", LAST), at("b", LAST)), above(at("c", LAST), at("b", LAST))]), found)
         == "unclear"
     )
-
-
-@pytest.mark.parametrize(
-    ("by_cell", "digits", "cifar"),
-    [([3, 1], 1, 2), ([3, 3], 3, 3), ([0, 3], 1, 2), ([2, 1], 1, 2)],
-    ids=["one has more", "all have more", "one is missing", "one has enough"],
-)
-def test_cells_of_other_tables_with_more_seeds_leave_nothing_open(by_cell: list[int], digits: int, cifar: int) -> None:
-    found = found_with({name: [0.5] * seeds for name, seeds in zip("ab", by_cell, strict=True)})
-    one = Reproduction("one", "", "", lambda scale: {}, (), (), seeds=2)
-    assert one.seeds_for(DIGITS, found) == digits
-    assert one.seeds_for(CIFAR100, found) == cifar

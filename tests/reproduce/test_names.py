@@ -9,10 +9,10 @@ import pytest
 from manyheads.checks import check
 from manyheads.reproduce import NAMES
 from manyheads.reproduce.base import BEST, HEADS, LAST, SHARED, BySeed, Found, Measure, Printed, Reproduction
-from manyheads.reproduce.command import draw
+from manyheads.reproduce.command import draw, list_table
 from manyheads.reproduce.figures import FIGURES
 from manyheads.reproduce.page import results_page, table, warnings
-from manyheads.reproduce.results import key_of, read_results
+from manyheads.reproduce.results import code_of_numbers, key_of, read_results, write_result
 from manyheads.reproduce.scales import SCALES, Scale
 from tests.reproduce import a_result
 
@@ -140,6 +140,32 @@ def test_the_imagenet_scale_is_the_papers() -> None:
 def test_the_page_is_what_the_stored_results_say() -> None:
     stored = {name: read_results(ROOT / "experiments" / "mhd" / "results", name) for name in SCALES}
     assert (ROOT / "docs" / "results.md").read_text() == results_page(list(NAMES.values()), stored)
+
+
+@pytest.mark.parametrize(
+    ("scale", "seeds", "told", "listed", "command"),
+    [
+        ("cifar100", [3, 1, 1, 1], "", "4 of 4", "--seeds 1`: 4 runs and 2 of other tables, 6.0 minutes"),
+        ("cifar100", [3, 1, 1, 0], "In part: targets.", "3 of 4", "--seeds 1`: 3 runs and 2 of other tables, "),
+        ("cifar100", [3, 3, 3, 3], "", "12 of 12", "--seeds 3`: 12 runs, "),
+        ("digits", [3, 3, 3, 3], "", "12 of 12", "--seeds 3`: 12 runs, "),
+        ("digits", [3, 3, 3, 1], "In part: targets.", "10 of 12", "--seeds 3`: 10 runs, "),
+        ("digits", [1, 0, 0, 0], "In part: targets.", "1 of 4", "--seeds 1`: 1 run, "),
+    ],
+)
+def test_what_is_missing_is_said(
+    scale: str, seeds: list[int], told: str, listed: str, command: str, tmp_path: Path
+) -> None:
+    one = NAMES["targets"]
+    for cell, number in zip(one.cells(SCALES[scale]).values(), seeds, strict=True):
+        for seed in range(number):
+            write_result(tmp_path, a_result(0.5, seed, scale=scale, key=key_of(cell), code=code_of_numbers()))
+    page = results_page([one], {name: read_results(tmp_path, name) for name in SCALES})
+    about = next(line for line in page.splitlines() if line.startswith(f"- *{scale}*"))
+    assert about.endswith(told or "unless a note says otherwise.")
+    assert command in page
+    rows = list_table(SCALES[scale], tmp_path)
+    assert list(rows.columns[-1].cells)[list(NAMES).index("targets")] == listed
 
 
 def test_cells_of_different_data_are_told_of_unless_they_should_differ() -> None:

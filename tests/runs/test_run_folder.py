@@ -126,25 +126,29 @@ def test_save_seconds_decides_how_often(
     assert steps[-1] == 20
 
 
-def test_where_saving_takes_long_it_is_done_less_often(
-    tiny: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("said", "takes", "saves"),
+    [(6.0, 0.125, [2, 4, 6, 8, 10, 12, 14, 16, 18, 20]), (6.0, 1.0, [2, 9, 16, 20]), (1.5, 1.0, [1, 6, 11, 16, 20])],
+    ids=["as often as is said", "20 times as long as a save takes", "at most 10 times as long as is said"],
+)
+def test_after_a_slow_save_the_next_one_waits(
+    tiny: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: float, takes: float, saves: list[int]
 ) -> None:
     steps, save, now = [], RunFolder.save, [0.0]
 
     class Ticking(Silent):
         def progressed(self, client_steps: int) -> None:
-            now[0] += client_steps  # a second for each
+            now[0] += client_steps  # a second for each of three clients
 
     def slow(self: RunFolder, step: int, *args: Any, **options: Any) -> None:
         steps.append(step)
         save(self, step, *args, **options)
-        now[0] += 1.0
+        now[0] += takes
 
     monkeypatch.setattr(RunFolder, "save", slow)
     monkeypatch.setattr("manyheads.training.time.perf_counter", lambda: now[0])
-    training = {"save_seconds": 3.0, "log_every": 1}
-    train(tiny.with_values(training=training), tmp_path / "run", observer=Ticking())
-    assert steps == [1, 8, 15, 20]  # three clients: at first after 3 seconds, then after the 20 of which a save takes 1
+    train(tiny.with_values(training={"save_seconds": said, "log_every": 1}), tmp_path / "run", observer=Ticking())
+    assert steps == saves
 
 
 def test_a_stop_in_the_last_window_lets_the_run_end(tiny: Experiment, tmp_path: Path) -> None:

@@ -33,8 +33,8 @@ def sgd(
 ) -> None:
     """SGD with momentum, as `Client.step`. `low`, where there is one, becomes the new values in few bits.
 
-    The gradient of a parameter lies in one of the two; the other is zero there. `fused`, and always on a GPU: as one
-    kernel, which reads and writes everything once.
+    The gradient of a parameter lies in `gradient` or in `low_gradient`; the other is zero there. On a GPU it is one
+    kernel, which reads and writes everything once; `fused`, for tests, elsewhere, too.
     """
     if not (fused or values.is_cuda):
         whole = gradient if low_gradient is None else gradient + low_gradient

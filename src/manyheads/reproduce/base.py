@@ -209,12 +209,19 @@ class Reproduction:
     scales: tuple[str, ...] = ("digits", "cifar100", "imagenet")  # where it makes sense
     figure: str = "points"  # how it is drawn: a name in figures.py
 
-    def seeds_at(self, scale: Scale) -> int:
+    def seeds_asked(self, scale: Scale) -> int:
+        """How many are run unless told otherwise."""
         return self.seeds if scale.several_seeds else 1
 
-    def seeds_for(self, scale: Scale, found: Found) -> int:
-        """How many make it complete: more than are asked of it where every cell has more, not where only some have."""
-        return max(self.seeds_at(scale), min(map(len, found.cells.values()), default=0))
+    def seeds_complete(self, scale: Scale, found: Found) -> int:
+        """How many make it complete: as many as are asked for, or as were run.
+
+        Where tables ask for different numbers, a cell that another table has, too, may have more of them than is meant
+        here; elsewhere whoever ran more for one cell meant all.
+        """
+        have = [len(by_seed) for by_seed in found.cells.values()]
+        run = min(have, default=0) if scale.several_seeds else max(have, default=0)
+        return max(self.seeds_asked(scale), run)
 
     def claims_at(self, scale: Scale) -> list[Claim]:
         return [claim for claim in self.claims if claim.scale in (None, scale.name)]

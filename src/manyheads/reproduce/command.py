@@ -166,11 +166,11 @@ def list_table(scale: Scale, results: Path) -> Table:
             made.add_row(name, one.where, one.title, "-", "")
             continue
         found = one.found(scale, stored)
-        seeds, every = one.seeds_for(scale, found), found.cells.values()
-        runs = sum(min(len(by_seed), seeds) for by_seed in every)
-        other = sum(not same_numbers(result.code) for by_seed in every for result in by_seed.values())
-        have = f"{runs} of {seeds * len(every)}" + (f", {other} by other code" if other else "")
-        made.add_row(name, one.where, one.title, str(len(every)), have)
+        seeds = one.seeds_complete(scale, found)
+        runs = [result for by_seed in found.part((), seeds).cells.values() for result in by_seed.values()]
+        other = sum(not same_numbers(result.code) for result in runs)
+        have = f"{len(runs)} of {seeds * len(found.cells)}" + (f", {other} by other code" if other else "")
+        made.add_row(name, one.where, one.title, str(len(found.cells)), have)
     return made
 
 

@@ -82,22 +82,27 @@ def _so_far(names: Sequence[Reproduction], scale: Scale, stored: Stored) -> str:
     """What of a scale has not been run."""
     every = [(one, one.found(scale, stored)) for one in names]
     none = [one.name for one, found in every if found.cells and not any(found.cells.values())]
-    part = [
-        one.name
-        for one, found in every
-        if any(found.cells.values()) and min(map(len, found.cells.values())) < one.seeds_for(scale, found)
-    ]
+    part = [one.name for one, found in every if any(found.cells.values()) and not _complete(one, scale, found)]
     said = [f" {word}: {', '.join(listed)}." for word, listed in (("Not run yet", none), ("In part", part)) if listed]
     return "".join(said)
+
+
+def _complete(one: Reproduction, scale: Scale, found: Found) -> bool:
+    seeds = one.seeds_complete(scale, found)
+    return all(len(by_seed) == seeds for by_seed in found.part((), seeds).cells.values())
 
 
 def _at_scale(reproduction: Reproduction, scale: Scale, stored: Stored) -> str | None:
     found = reproduction.found(scale, stored)
     if not any(found.cells.values()):
         return None
-    seeds = reproduction.seeds_for(scale, found)
+    seeds = reproduction.seeds_complete(scale, found)
     command = f"manyheads reproduce {reproduction.name} --scale {scale.name}{scale.data_option} --seeds {seeds}"
-    parts = [f"### {reproduction.name}, {scale.name}", made_with(found, command), rows(*table(reproduction, found))]
+    parts = [
+        f"### {reproduction.name}, {scale.name}",
+        made_with(found, seeds, command),
+        rows(*table(reproduction, found)),
+    ]
     if reproduction.claims:
         judged = [
             [text.replace(OURS, f"*{OURS}*"), answer.replace(WORDS["no"], f"**{WORDS['no']}**"), "<br>".join(parts)]
@@ -111,7 +116,7 @@ def _at_scale(reproduction: Reproduction, scale: Scale, stored: Stored) -> str |
 
 
 def worth_drawing(found: Found) -> bool:
-    """A single cell has nothing beside it."""
+    """A picture compares cells: of a single one the table says as much."""
     return sum(map(bool, found.cells.values())) > 1
 
 
@@ -164,15 +169,18 @@ def warnings(found: Found) -> list[str]:
     return said + (["These cells were not all made of the same data."] if differ else [])
 
 
-def made_with(found: Found, command: str) -> str:
-    """The command, where and how long it ran, and by which code."""
+def made_with(found: Found, seeds: int, command: str) -> str:
+    """The command, where and how long it ran, and by which code; what other tables ran beyond it is counted apart."""
     every: dict[tuple[str, int], Result] = {}
     for by_seed in found.cells.values():
         every |= {(result.key, seed): result for seed, result in by_seed.items()}
     where = sorted({f"{r.hardware}, {r.engine} engine, {r.precision}, torch {r.torch}" for r in every.values()})
     code = sorted({result.code[:8] for result in every.values()})
     minutes = sum(result.seconds for result in every.values()) / 60
-    runs = "1 run" if len(every) == 1 else f"{len(every)} runs"
+    own = sum(seed < seeds for _, seed in every)
+    runs = ("1 run" if own == 1 else f"{own} runs") + (
+        f" and {len(every) - own} of other tables" if own < len(every) else ""
+    )
     return f"`{command}`: {runs}, {minutes:.1f} minutes in sum; {'; '.join(where)}; code {', '.join(code)}."
 
 

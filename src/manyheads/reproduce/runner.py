@@ -109,7 +109,7 @@ def plan(
         for name, cell in reproduction.cells(scale).items():
             if only and name not in only:
                 continue
-            for seed in range(reproduction.seeds_at(scale) if seeds is None else seeds):
+            for seed in range(reproduction.seeds_asked(scale) if seeds is None else seeds):
                 at = key_of(cell), seed
                 have = stored.get(at)
                 if at in due:
