@@ -393,6 +393,7 @@ def reproduce(
     again: Annotated[bool, typer.Option("--again", help="Run also what is stored; stopped, it goes on.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Take results as they are that other code made.")] = False,
     show_stored: Annotated[bool, typer.Option("--show", help="Show what is stored; run nothing.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Run what is stored once more and compare.")] = False,
     steps: Annotated[
         int | None, typer.Option("--try", min=2, metavar="STEPS", help="A few steps of each cell; nothing is stored.")
     ] = None,
@@ -415,6 +416,7 @@ def reproduce(
         out=out,
         again=again,
         keep=keep,
+        verify=verify,
         steps=steps,
     )
     if steps is not None and (show_list or show_stored):

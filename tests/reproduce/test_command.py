@@ -1,5 +1,6 @@
 """`manyheads reproduce` as a person meets it."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -70,11 +71,11 @@ def refused(*arguments: str | Path) -> str:
 def test_it_runs_what_is_missing_judges_and_draws(quick: Reproduction) -> None:
     first = call("quick", "--only", "alone")
     assert first.exit_code == 0, first.output
-    assert "1 runs to do, 0 stored" in first.output
+    assert "1 run to do, 0 stored" in first.output
     assert "Together is better." not in first.output  # of one cell there is nothing to claim
     assert "Picture" not in first.output
     second = call("quick")
-    assert "1 runs to do, 1 stored" in second.output
+    assert "1 run to do, 1 stored" in second.output
     assert "(54.5)" in second.output
     assert "Together is better." in second.output
     assert Path("runs/reproduce/reproduce-quick-digits.png").exists()
@@ -107,7 +108,7 @@ def test_run_again_and_stopped_it_goes_on(quick: Reproduction, monkeypatch: pyte
     assert first.exit_code == 130, first.output
     assert "2 runs to do, 0 stored" in first.output
     second = call("quick", "--again")
-    assert "1 runs to do, 1 were run again before this was stopped, 0 stored" in second.output
+    assert "1 run to do, 1 were run again before this was stopped, 0 stored" in second.output
     assert all(path.stat().st_mtime_ns > before for path, before in stored.items())
     assert not list(Path("runs/reproduce/digits").glob("*.json"))
     assert "2 runs to do, 0 stored" in call("quick", "--again").output  # and all of it, if it is asked for once more
@@ -124,7 +125,7 @@ def test_what_was_stopped_elsewhere_is_not_skipped_or_forgotten(
     assert call("slow").exit_code == 0
     assert "2 runs to do, 0 stored" in call("slow", "--again").output
     assert "2 runs to do, 0 stored" in call("quick", "--again", "--results", tmp_path / "others").output
-    assert "1 runs to do, 1 were run again" in call("quick", "--again").output
+    assert "1 run to do, 1 were run again" in call("quick", "--again").output
 
 
 def test_what_other_code_made_is_said(quick: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,6 +157,58 @@ def test_one_cell_that_fails_does_not_hide_the_others(quick: Reproduction, monke
     assert "error: quick together, seed 0: step" in result.output
 
 
+@pytest.mark.parametrize(
+    ("name", "here"), [("Table 1", "baselines"), ("fig4", "heads"), ("Table 8", "heads"), ("Fig. 6", "topologies")]
+)
+def test_they_answer_to_what_the_paper_calls_them(name: str, here: str) -> None:
+    assert f"{here}: nothing of this is stored" in call(name, "--show").output
+
+
+def test_a_section_may_be_several_tables() -> None:
+    output = call("section 4.2.2", "--show").output
+    assert all(f"{one}: nothing" in output for one in ("targets", "confidence", "self"))
+
+
+def test_what_is_stored_can_be_verified(quick: Reproduction) -> None:
+    assert "nothing of this is stored" in refused("quick", "--verify")
+    call("quick", "--only", "alone")
+    (stored,) = Path("runs/reproduce/results/digits").iterdir()
+    before = stored.read_text()
+    checked = call("quick", "--verify").output
+    assert "quick alone, seed 0: the numbers that are stored" in checked
+    assert "1 of 1 gave every number as it is stored" in checked
+    told = json.loads(before)
+    told["shared_accuracy"][0] += 1e-5
+    stored.write_text(json.dumps(told))
+    checked = call("quick", "--verify").output
+    assert "other numbers than are stored: shared_accuracy" in checked
+    assert "0 of 1 gave" in checked
+    assert json.loads(stored.read_text()) == told  # nothing that is stored is replaced
+
+
+def test_stored_results_of_other_data_are_not_passed_off(
+    quick: Reproduction, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    for name in ("mine", "yours"):
+        images = rng.integers(0, 256, size=(200, 8, 8, 1), dtype=np.uint8)
+        (tmp_path / name).mkdir()
+        labels = np.arange(200) % 10
+        np.savez(tmp_path / name / "it.npz", x_train=images, y_train=labels, x_test=images[:50], y_test=labels[:50])
+    monkeypatch.setitem(SCALES, "digits", replace(SCALES["digits"], in_folder=True))
+    cells = {
+        cell: experiment.with_values(data={"source": "npz", "path": "it.npz"})
+        for cell, experiment in quick.cells(SCALES["digits"]).items()
+    }
+    monkeypatch.setitem(NAMES, "quick", replace(quick, cells=lambda scale: cells))
+    first = call("quick", "--data", tmp_path / "mine").output
+    assert "2 runs to do, 0 stored" in first
+    assert "other data" not in first + call("quick", "--data", tmp_path / "mine").output
+    again = call("quick", "--data", tmp_path / "yours").output
+    assert "2 of the stored results were made of other data" in " ".join(again.split())
+    assert "0 runs to do, 2 stored" in again
+
+
 def test_everything_is_listed() -> None:
     output = call("--list", "--scale", "cifar100").output
     assert all(name in output for name in NAMES)
@@ -166,8 +219,7 @@ def test_everything_is_listed() -> None:
     [
         ([], "NAME: missing; manyheads reproduce --list shows what there is"),
         (["hedas"], 'hedas: unknown name; did you mean "heads"?'),
-        (["Table 1"], "Table 1: unknown name; that is called baselines"),
-        (["figure4"], "figure4: unknown name; that is called heads"),
+        (["Table 12"], "Table 12: unknown name; "),
         (["--page", "."], "--page .: give a file, such as results.md"),
         (["heads", "--scale", "cifar"], '--scale cifar: unknown scale; did you mean "cifar100"?'),
         (["heads", "--only", "s = 100, 5 heads"], '--only "s = 100, 5 heads": there is no such cell'),

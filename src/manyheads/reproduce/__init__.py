@@ -14,7 +14,6 @@ from manyheads.reproduce.comparisons import BASELINES, COMMUNICATION, FEDMD, HET
 from manyheads.reproduce.regularization import REGULARIZATION
 
 NAMES: dict[str, Reproduction] = {
-    "choice": CHOICE,
     "baselines": BASELINES,
     "fedmd": FEDMD,
     "regularization": REGULARIZATION,
@@ -27,4 +26,5 @@ NAMES: dict[str, Reproduction] = {
     "topologies": TOPOLOGIES,
     "heterogeneous": HETEROGENEOUS,
     "communication": COMMUNICATION,
+    "choice": CHOICE,
 }

@@ -159,6 +159,7 @@ TARGETS = Reproduction(
         Claim(
             "It saturates: four targets gain less than 0.5 points over three (last head).",
             [Check(at(FOUR, LAST) - at(THREE, LAST), below=0.5)],
+            changed=True,
         ),
         Claim(
             "The private accuracy of the main head hardly changes with two or three targets (within 1 point of one).",
@@ -323,6 +324,7 @@ VARIANTS = Reproduction(
                 *(above(at(cell, HEADS[0]), at("Base", HEADS[0])) for cell in ("SL", "SF")),
                 *(Check(at(cell, LAST) - at("Base", LAST), below=0.5) for cell in ("SL", "SF")),
             ],
+            changed=True,
         ),
         Claim("Together (SL+SF) they improve the best head.", [above(at("SL+SF", BEST), at("Base", BEST))]),
         Claim(

@@ -136,6 +136,8 @@ class Check:
         form = self.quantity.form
         if round(value, 1) in (self.above, self.below):
             form = form.replace(".1f", ".2f")
+        elif round(value, 1) == 0.0:
+            value = 0.0  # not "-0.0"
         bounds = [f"{word} {bound:.4g}" for word, bound in (("above", self.above), ("below", self.below))]
         finite = [text for text, bound in zip(bounds, (self.above, self.below), strict=True) if math.isfinite(bound)]
         must = "" if finite == ["above 0"] else f"; must be {' and '.join(finite)}"
@@ -174,6 +176,7 @@ class Claim:
     text: str
     checks: Sequence[Check]
     ours: bool = False
+    changed: bool = False  # after results had been seen; the note says how and why
     scale: str | None = None  # where it is about numbers of one scale only
 
     def verdict(self, found: Found) -> Verdict | None:

@@ -4,6 +4,7 @@ FedMD, which has rounds instead of a pool, gets a choice of its own, with the da
 """
 
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import product
 
 from manyheads.experiment import Experiment
@@ -17,16 +18,29 @@ from manyheads.reproduce.scales import Scale
 class Candidate:
     pool_every: int
     ramp: tuple[float, float]  # hold, rise
-    faster: float = 1.0  # times the learning rate
+    faster: Fraction = Fraction(1)  # times the learning rate
     pool_start: str = "initial"
+    heads: int | None = None  # other than the scale's
+    longer: int = 1  # times the steps
 
     def __str__(self) -> str:
         parts = [
             f"pool every {self.pool_every}",
             f"ramp {self.ramp[0]:g}/{self.ramp[1]:g}" if any(self.ramp) else "no ramp",
         ]
-        parts += [f"{self.faster:g} x learning rate"] if self.faster != 1.0 else []
-        return ", ".join(parts + (["empty at first"] if self.pool_start == "empty" else []))
+        parts += [f"{self.faster} x learning rate"] if self.faster != 1 else []
+        parts += ["empty at first"] if self.pool_start == "empty" else []
+        parts += ["one head"] if self.heads == 1 else []
+        return ", ".join(parts + ([f"{self.longer} x the steps"] if self.longer > 1 else []))
+
+
+def why_no_ramp_fails(pool_every: int) -> tuple[Candidate, ...]:
+    """Not to choose from: whether it is the size of a step, the chain of heads, or the length of a run."""
+    return (
+        Candidate(pool_every, NONE, faster=Fraction(1, 3)),
+        Candidate(pool_every, NONE, heads=1),
+        Candidate(pool_every, NONE, longer=3),
+    )
 
 
 SHORT, USUAL, LONG, LONGEST, NONE = (0.05, 0.15), (0.1, 0.3), (0.2, 0.4), (0.3, 0.5), (0.0, 0.0)
@@ -36,17 +50,20 @@ CANDIDATES = {
         Candidate(10, NONE),
         Candidate(10, NONE, pool_start="empty"),
         Candidate(2, NONE),  # the paper's, in its share of the steps
+        Candidate(2, USUAL),
+        *why_no_ramp_fails(10),
     ),
     "cifar100": (
         *(Candidate(every, ramp) for every, ramp in product((25, 50), (USUAL, LONG))),
         Candidate(13, LONG),  # as often as in the paper, in its share of the steps
         Candidate(25, LONGEST),
         Candidate(100, USUAL),
-        Candidate(100, USUAL, faster=2.0),
+        Candidate(100, USUAL, faster=Fraction(2)),
         Candidate(100, SHORT),
         Candidate(100, NONE),
         Candidate(100, NONE, pool_start="empty"),
         Candidate(13, NONE),  # the paper's, in its share of the steps
+        *why_no_ramp_fails(13),
     ),
 }
 FEDMD_ROUNDS = {"digits": (), "cifar100": (4, 10, 40)}  # digits: benchmarks/rival_settings.py
@@ -56,7 +73,9 @@ VALIDATION = {"validation_fraction": 0.1}
 def _choice(scale: Scale) -> Cells:
     base, fedmd = scale.mhd.with_values(data=VALIDATION), FEDMD.cells(scale)["FedMD"].with_values(data=VALIDATION)
     mhd = {str(candidate): _with(base, candidate) for candidate in CANDIDATES[scale.name]}
-    return mhd | {f"FedMD, {rounds} rounds": _in_rounds(fedmd, rounds) for rounds in FEDMD_ROUNDS[scale.name]}
+    return mhd | {
+        f"FedMD (as in fedmd), {rounds} rounds": _in_rounds(fedmd, rounds) for rounds in FEDMD_ROUNDS[scale.name]
+    }
 
 
 def _with(base: Experiment, candidate: Candidate) -> Experiment:
@@ -66,7 +85,12 @@ def _with(base: Experiment, candidate: Candidate) -> Experiment:
         "pool_start": candidate.pool_start,
         "ramp": {"hold": hold, "rise": rise},
     }
-    return base.with_values(algorithm=knobs, training={"learning_rate": candidate.faster * base.training.learning_rate})
+    training = {
+        "learning_rate": float(candidate.faster) * base.training.learning_rate,
+        "steps": candidate.longer * base.training.steps,
+    }
+    model = {} if candidate.heads is None else {"auxiliary_heads": candidate.heads}
+    return base.with_values(algorithm=knobs, training=training, model=model)
 
 
 def _in_rounds(fedmd: Experiment, rounds: int) -> Experiment:

@@ -4,6 +4,7 @@ import contextlib
 import difflib
 import itertools
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import torch
 from rich.table import Table
 
+from manyheads.checks import check
 from manyheads.console import Screen
 from manyheads.data.sources.packs import read_card
 from manyheads.engine import options_for
@@ -57,6 +59,7 @@ class Request:
     out: Path = Path("runs/reproduce")
     again: bool = False
     keep: bool = False
+    verify: bool = False
     steps: int | None = None  # only a few, to see whether it starts
 
     @property
@@ -86,12 +89,10 @@ def chosen(request: Request) -> list[Reproduction]:
         raise ConfigurationError("NAME: missing; manyheads reproduce --list shows what there is")
     if "all" in names:
         names = [name for name, one in NAMES.items() if scale.name in one.scales]
+    names = [here for name in names for here in _called(name)]
     for name in names:
         if name not in NAMES:
-            place = name.lower().replace(" ", "")
-            called = [one.name for one in NAMES.values() if place in one.where.lower().replace(" ", "")]
-            hint = f"that is called {called[0]}" if called and len(name) > 4 else nearest(name, [*NAMES, "all"])
-            raise ConfigurationError(f"{name}: unknown name; {hint}")
+            raise ConfigurationError(f"{name}: unknown name; {nearest(name, [*NAMES, 'all'])}")
         if scale.name not in NAMES[name].scales:
             known = " or ".join(NAMES[name].scales)
             raise ConfigurationError(
@@ -107,6 +108,18 @@ def chosen(request: Request) -> list[Reproduction]:
     return found
 
 
+def _called(name: str) -> list[str]:
+    """What the paper calls "Table 5" or "Section 4.2.2", by the names that it has here; any other name as it is."""
+    sought = _places(name)
+    return [one.name for one in NAMES.values() if sought & _places(one.where)] or [name]
+
+
+def _places(text: str) -> set[str]:
+    """Where something is in the paper: "Figure 4, Tables 7 and 8" are three places."""
+    listed = re.findall(r"(fig|tab|sec)[a-z.]*\s*(\d[\d.]*(?:\s*(?:,|and)\s*\d[\d.]*)*)", text.lower())
+    return {f"{kind} {number.rstrip('.')}" for kind, numbers in listed for number in re.findall(r"\d[\d.]*", numbers)}
+
+
 def reproduce(screen: Screen, request: Request) -> None:
     """Run what is missing, then show each table with its claims and draw its figure."""
     names = chosen(request)
@@ -119,18 +132,60 @@ def reproduce(screen: Screen, request: Request) -> None:
         stored=read_results(request.results, request.scale.name),
         out=request.out,
         how=request.how,
-        again=request.again or request.steps is not None,
+        again=request.again or request.verify or request.steps is not None,
         keep=request.keep,
     )
     check_data(planned.jobs, request)
+    if request.verify:
+        return verify(screen, planned.jobs, request)
     if request.steps is not None:
         return try_all(screen, planned.jobs, request.steps)
+    if (other := of_other_data(names, request)) and not request.again:
+        screen.say(
+            f"note: {other} of the stored results were made of other data than those in {request.data}; "
+            "with --results FOLDER everything is run with yours"
+        )
     try:
         run(screen, planned, request)
     except CellFailed:
         show(screen, names, request)  # the others can be seen
         raise
     show(screen, names, request)
+
+
+def of_other_data(names: Sequence[Reproduction], request: Request) -> int:
+    """How many of the stored results that are shown were not made of the data that were given."""
+    scale, of, other = request.scale, dict[str, str](), 0
+    if request.data is None:
+        return 0
+    stored = read_results(request.results, scale.name)
+    with contextlib.suppress(ConfigurationError, DataError):  # what is stored can be shown without any data
+        for one in names:
+            for cell, by_seed in one.found(scale, stored).part(request.only, request.seeds).cells.items():
+                for result in by_seed.values():
+                    if result.meant_data not in of:
+                        given = scale.at(one.cells(scale)[cell], request.data)
+                        of[result.meant_data] = check(given).dataset.fingerprint()
+                    other += result.data not in (None, of[result.meant_data])
+    return other
+
+
+def verify(screen: Screen, jobs: Sequence[Job], request: Request) -> None:
+    """Run once more what is stored, put it elsewhere, and say whether it is the same."""
+    stored = read_results(request.results, request.scale.name)
+    jobs = [job for job in jobs if (key_of(job.experiment), job.experiment.seed) in stored]
+    if not jobs:
+        raise ConfigurationError(f"--verify: nothing of this is stored in {request.results / request.scale.name}")
+    same = 0
+    with screen.work(request.scale.name, sum(job.work for job in jobs)) as move:
+        results = run_all(jobs, request.out / "verified", at_once=request.at_once, watching=_OnScreen(screen, move))
+        with contextlib.closing(results):
+            for result in results:
+                apart = result.apart_from(stored[result.key, result.seed])
+                same += not apart
+                told = f"other numbers than are stored: {', '.join(apart)}" if apart else "the numbers that are stored"
+                screen.say(f"{result.cell}, seed {result.seed}: {told}")
+    screen.say(f"{same} of {len(jobs)} gave every number as it is stored")
 
 
 def check_data(jobs: Sequence[Job], request: Request) -> None:
@@ -210,7 +265,8 @@ def run(screen: Screen, planned: Plan, request: Request) -> None:
     go_on = f", {begun} of them go on where they stopped" if begun and not request.again else ""
     done = len(planned.jobs) - len(jobs)
     before = f", {done} were run again before this was stopped" if done else ""
-    screen.say(f"{len(jobs)} runs to do{stale if planned.stale else ''}{go_on}{before}, {planned.stored} stored")
+    runs = "1 run" if len(jobs) == 1 else f"{len(jobs)} runs"
+    screen.say(f"{runs} to do{stale if planned.stale else ''}{go_on}{before}, {planned.stored} stored")
     if jobs and request.scale.estimated:
         screen.say(estimate(jobs))
     with screen.work(request.scale.name, sum(job.work for job in jobs)) as move:

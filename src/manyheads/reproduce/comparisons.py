@@ -122,6 +122,7 @@ BASELINES = Reproduction(
             "At s = 100 MHD's main head keeps its private accuracy (at most 1.5 points below separate training).",
             [above(_of(100, "MHD", PRIVATE), _of(100, "separate", PRIVATE), by=-1.5)],
             ours=True,
+            changed=True,
         ),
         Claim(
             "At s = 100 MHD+ closes two thirds of the gap from separate training to supervised training as long as "
@@ -272,9 +273,10 @@ TOPOLOGIES = Reproduction(
         Claim(
             "Auxiliary heads know more in a cycle than on islands (shared accuracy).",
             [above(at("cycle", head), at("islands", head)) for head in HEADS[:3]],
+            changed=True,
         ),
         Claim(
-            "The cycle's last head is close to the complete graph's (within 2 points).",
+            "The cycle's last head is close to the complete graph's (within 2 points: our bound).",
             [near(at("cycle", LAST), at("complete", LAST), within=2.0)],
         ),
         Claim(
@@ -301,7 +303,8 @@ TOPOLOGIES = Reproduction(
             ],
         ),
         Claim(
-            "In a cycle every auxiliary head knows its direct teacher's data best, among those of others.",
+            "In a cycle clients know their direct teacher's data best, among those of others (our reading: with every "
+            "auxiliary head).",
             [
                 above(at("cycle", on_hop("1", head)), at("cycle", on_hop(hop, head)))
                 for head in (1, 2, 3)
@@ -410,6 +413,7 @@ COMMUNICATION = Reproduction(
             "below).",
             [above(at("top 3, float16", LAST), at("weights", LAST), by=-2.0)],
             ours=True,
+            changed=True,
         ),
         Claim(
             "With 128 views of each public sample instead of one, three probabilities teach as well as checkpoints (at "

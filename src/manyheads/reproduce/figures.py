@@ -100,8 +100,12 @@ def heads_figure(reproduction: Reproduction, found: Found) -> Figure:
         axes.set_xlabel("head")
         axes.set_ylabel("%")
         axes.set_title(f"s = {skew}", fontsize=10)
-    if panels[1].get_legend_handles_labels()[0]:
-        panels[1].legend(fontsize=8, title="shared solid, private dot-dashed", title_fontsize=8)
+    handles = [panel.get_legend_handles_labels() for panel in panels]  # a number of heads may be in one panel only
+    known_labels = {label: handle for drawn in handles for handle, label in zip(*drawn, strict=True)}
+    if known_labels:
+        shown = {label: known_labels[label] for label in sorted(known_labels)}
+        title = "shared solid,\nprivate dot-dashed"
+        figure.legend(shown.values(), shown, fontsize=8, title=title, title_fontsize=8, loc="outside right upper")
     return figure
 
 
@@ -144,7 +148,7 @@ def topologies_figure(reproduction: Reproduction, found: Found) -> Figure:
     for x, (cell, hop) in enumerate(places):
         for head in range(4):
             _bar(by_hop, x, head, list(found.values(cell, on_hop(hop, head)).values()))
-    names = {"0": "own", "none": "unreachable"}
+    names = {"0": "own", "none": "other island"}
     by_hop.set_xticks(
         range(len(places)),
         [f"{cell}\n{names.get(hop, f'hop {hop}')}" for cell, hop in places],
@@ -168,7 +172,7 @@ def _bar(axes: Axes, x: int, head: int, values: Sequence[float]) -> None:
 
 
 def _head_colour(head: int) -> str:
-    return ("0.75", "C2", "C1", "C3")[head]
+    return ("0.75", "C1", "C2", "C3")[head]
 
 
 def bytes_figure(reproduction: Reproduction, found: Found) -> Figure:

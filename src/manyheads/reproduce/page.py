@@ -3,31 +3,34 @@
 from collections.abc import Sequence
 
 from manyheads.report.tables import mean_and_spread
-from manyheads.reproduce.base import Found, Measure, Reproduction
+from manyheads.reproduce.base import Found, Measure, Reproduction, Verdict
 from manyheads.reproduce.results import Result, Stored
 from manyheads.reproduce.scales import SCALES, Scale
 
 WORDS = {"yes": "holds", "no": "does not hold", "unclear": "unclear"}
-OURS = "Ours"
+OURS, CHANGED = "Ours", "†"
 HEAD = """# The paper, reproduced
 
 Made by `manyheads reproduce --page` from stored results; nothing is typed here. The paper trained ResNet-34 on
-ImageNet; here the same questions are asked at other scales, so what can be compared is whether its claims hold, not
-the numbers. Only Table 2 ([fedmd](#fedmd)) was about CIFAR-100 in the paper, too. The largest difference to the paper:
-a ramp, without which the last head knows far less at these scales ([choice](#choice)). Others:
-[deviations.md](deviations.md) and the notes. Speed and memory: [measurements.md](measurements.md).
+ImageNet, which nobody has done with manyheads yet; here the same questions are asked at other scales, so what can be
+compared is whether its claims hold, not the numbers. Only Table 2 ([fedmd](#fedmd)) was about CIFAR-100 in the paper,
+too. **All results of MHD here have a ramp, which the paper has not: without it MHD with four heads fails at these
+scales** ([choice](#choice) has what was tried). Other differences: [deviations.md](deviations.md) and the notes. Speed
+and memory: [measurements.md](measurements.md).
 
-*Private* is test accuracy on the labels that a client has, as often as it has them; *shared* is accuracy on all
-labels alike; both are means over clients, of the main head unless another is named. s is the skew: 0 deals labels out
-evenly, with 100 a client gets 101 times as many of its own. An entry is the mean over seeds, in percent unless the
-column says otherwise, ± the standard deviation (of a sample) over seeds, and in brackets what the paper printed.
+*Private* is test accuracy on the labels of a client, weighted as it has them; *shared* is accuracy on all labels alike;
+both are means over clients, of the main head unless another is named. s is the skew: 0 deals labels out evenly, with
+100 a client gets 101 times as many of its own. An entry is the mean over seeds, in percent unless the column says
+otherwise, ± the standard deviation (of a sample) over seeds, and in brackets what the paper printed.
 
-A claim has parts, each a number that must lie above 0, or where else the part says: mostly a difference between
-entries, as a mean over the seeds that both have. In brackets: for how many of these seeds it is so. A claim *holds*
-where all parts are so for every seed, *does not hold* where a part is so for none, and is *unclear* otherwise; with one
-seed, that says little. Where the paper has no number ("close", "virtually no effect"), the bound is ours. *Ours* are
-claims that the paper does not make; they are not in the overview. What each cell is: the notes in `experiments/mhd/`,
-with what is known about failures. *Code* is a hash of the files that decide numbers, not a commit.
+A claim is split into parts, mostly differences that should be above 0, or within bounds that the part names. A part is
+the mean over the seeds that both sides have; in brackets, for how many of these it is so. A claim *holds* where all
+parts are so for every seed, *does not hold* where a part is so for none, and is *unclear* otherwise. Where nothing is
+to be found, three seeds agree in one case of four; one seed says little. Where the paper has no number ("close",
+"virtually no effect"), the bound is ours. *Ours* are claims that the paper does not make; they are not in the overview.
+† marks claims that were changed after results had been seen: their notes say how. What each cell is: the notes in
+`experiments/mhd/`, with what is known about failures. *Code* is a hash of the files that decide numbers; different ones
+in a table are versions that give the same numbers (`SAME_NUMBERS` in `reproduce/results.py` names the tests).
 """
 
 
@@ -50,31 +53,31 @@ def results_page(names: Sequence[Reproduction], stored: dict[str, Stored]) -> st
 
 
 def _overview(names: Sequence[Reproduction], stored: dict[str, Stored]) -> str:
-    """How many claims hold, at which scale."""
+    """How many of the paper's claims hold, at which scale."""
     shown = [scale for scale in SCALES.values() if stored.get(scale.name)]
-    lines = []
-    for reproduction in names:
-        if all(claim.ours for claim in reproduction.claims):
-            continue
-        counts = [_count(reproduction, scale, stored[scale.name]) for scale in shown]
-        lines.append([f"[{reproduction.name}](#{reproduction.name})", reproduction.title, *counts])
-    header = ["", "question", *(f"claims, {scale.name}" for scale in shown)]
+    about_paper = [one for one in names if not all(claim.ours for claim in one.claims)]
+    titles = {one.name: one.title for one in about_paper}
+    judged = {one.name: [_verdicts(one, scale, stored[scale.name]) for scale in shown] for one in about_paper}
+    lines = [[f"[{name}](#{name})", titles[name], *map(_counted, each)] for name, each in judged.items()]
+    totals = [_counted([verdict for each in judged.values() for verdict in each[n]]) for n in range(len(shown))]
+    header = ["", "question", *(f"claims that hold, {scale.name}" for scale in shown)]
     about = [
         f"- *{s.name}*: {s.about}; unless a note says otherwise.{_so_far(names, s, stored[s.name])}" for s in shown
     ]
-    return "\n".join(about) + f"\n\n{rows(header, lines)}"
+    return "\n".join(about) + f"\n\n{rows(header, [*lines, ['**all**', '', *totals]])}"
 
 
-def _count(reproduction: Reproduction, scale: Scale, stored: Stored) -> str:
-    """Of the paper's own claims."""
-    found = reproduction.found(scale, stored)
-    judged = [claim.verdict(found) for claim in reproduction.claims_at(scale) if not claim.ours]
-    answers = [verdict.answer if verdict else "not run" for verdict in judged]
-    words = {"yes": "hold", "unclear": "unclear", "no": "do not", "not run": "not run"}
-    if set(answers) <= {"not run"}:
-        return ""
-    counts = ", ".join(f"{answers.count(answer)} {word}" for answer, word in words.items() if answer in answers)
-    few = sum(verdict.seeds == 1 for verdict in judged if verdict)
+def _verdicts(one: Reproduction, scale: Scale, stored: Stored) -> list[Verdict | None]:
+    """Of the paper's own claims; none where it makes no sense."""
+    found = one.found(scale, stored)
+    return [claim.verdict(found) for claim in one.claims_at(scale) if found.cells and not claim.ours]
+
+
+def _counted(verdicts: Sequence[Verdict | None]) -> str:
+    answers = [verdict.answer if verdict else "not run" for verdict in verdicts]
+    kinds = ("yes", "unclear", "no", "not run")
+    counts = ", ".join(f"{answers.count(kind)} {kind}" for kind in kinds if kind in answers)
+    few = sum(verdict.seeds == 1 for verdict in verdicts if verdict)
     return counts + (f" ({few} by one seed)" if few else "")
 
 
@@ -147,7 +150,7 @@ def claims(reproduction: Reproduction, scale: Scale, found: Found) -> list[tuple
     """Each claim, whether it holds, and what its parts are."""
     lines: list[tuple[str, str, tuple[str, ...]]] = []
     for claim in reproduction.claims_at(scale):
-        text = f"{OURS}: {claim.text}" if claim.ours else claim.text
+        text = (f"{OURS}: {claim.text}" if claim.ours else claim.text) + (f" {CHANGED}" if claim.changed else "")
         verdict = claim.verdict(found)
         if verdict is None:
             lines.append((text, "not run", ()))
@@ -163,8 +166,7 @@ def warnings(found: Found) -> list[str]:
     said = [f"Heads collapsed (they name one class for nearly everything) in: {', '.join(cells)}."] if cells else []
     data: dict[str, set[str]] = {}  # fingerprints, by what cells are meant to read
     for result in (result for by_seed in found.cells.values() for result in by_seed.values() if result.data):
-        meant = {key: result.experiment.get("data", {}).get(key) for key in ("label", "public")}
-        data.setdefault(str(meant), set()).add(str(result.data))
+        data.setdefault(result.meant_data, set()).add(str(result.data))
     differ = any(len(fingerprints) > 1 for fingerprints in data.values())
     return said + (["These cells were not all made of the same data."] if differ else [])
 
@@ -177,10 +179,9 @@ def made_with(found: Found, seeds: int, command: str) -> str:
     where = sorted({f"{r.hardware}, {r.engine} engine, {r.precision}, torch {r.torch}" for r in every.values()})
     code = sorted({result.code[:8] for result in every.values()})
     minutes = sum(result.seconds for result in every.values()) / 60
-    own = sum(seed < seeds for _, seed in every)
-    runs = ("1 run" if own == 1 else f"{own} runs") + (
-        f" and {len(every) - own} of other tables" if own < len(every) else ""
-    )
+    own, wanted = sum(seed < seeds for _, seed in every), seeds * len(found.cells)
+    runs = ("1 run" if own == 1 else f"{own} runs") if own == wanted else f"{own} of {wanted} runs"
+    runs += f" and {len(every) - own} of other tables" if own < len(every) else ""
     return f"`{command}`: {runs}, {minutes:.1f} minutes in sum; {'; '.join(where)}; code {', '.join(code)}."
 
 

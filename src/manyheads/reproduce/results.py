@@ -82,7 +82,26 @@ class Result(BaseModel):
     collapsed: list[list[int]]
     clients: list[OfClient]
 
+    def apart_from(self, other: "Result") -> list[str]:
+        """What of all that was measured is not the same, number by number, as they are stored."""
+        one, two = self.as_stored(), other.as_stored()
+        return [name for name in MEASURED if one[name] != two[name]]
 
+    def as_stored(self) -> dict[str, Any]:
+        """With five decimals."""
+        told: dict[str, Any] = json.loads(self.model_dump_json(), parse_float=lambda text: round(float(text), 5))
+        return told | {"experiment": self.experiment}
+
+    @property
+    def meant_data(self) -> str:
+        """What it was meant to read, wherever that lay: the results of one table may be of different sets."""
+        return str({key: self.experiment.get("data", {}).get(key) for key in ("label", "public")})
+
+
+MEASURED = (
+    "private_accuracy", "shared_accuracy", "validation", "by_hop", "after", "probe", "bytes_received", "collapsed",
+    "clients",
+)  # fmt: skip
 Stored = dict[tuple[str, int], Result]  # by key and seed
 
 
@@ -200,8 +219,7 @@ def write_result(folder: Path, result: Result) -> Path:
     """Under a name that a person can find; it replaces what earlier code made of the same cell."""
     path = folder / result.scale / f"{slug(result.cell)}-seed-{result.seed}-{result.key[:6]}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    written = json.loads(result.model_dump_json(exclude={"experiment"}), parse_float=lambda text: round(float(text), 5))
-    write_whole(path, (json.dumps(written | {"experiment": result.experiment}, indent=1) + "\n").encode())
+    write_whole(path, (json.dumps(result.as_stored(), indent=1) + "\n").encode())
     for other in path.parent.glob(f"*-seed-{result.seed}-{result.key[:6]}.json"):
         if other != path:  # the same cell, as another reproduction called it
             other.unlink()

@@ -50,8 +50,8 @@ class Scale:
 
 DIGITS = Scale(
     name="digits",
-    about="8 x 8 digits of scikit-learn, 8 clients with 3 random labels each, 30 % public, three convolutions of width "
-    "16, 600 steps, one target and four heads (the demonstration has two and three)",
+    about="8 x 8 digits of scikit-learn (1,437 to train with, 360 to test), 8 clients with 3 random labels each, 30 % "
+    "public, three convolutions of width 16, 600 steps, one target, four heads (the demonstration has two and three)",
     mhd=Experiment(
         clients=8,
         data={
