@@ -421,6 +421,8 @@ def reproduce(
     )
     if steps is not None and (show_list or show_stored):
         raise ConfigurationError("--try takes steps, --list and --show run nothing; leave one of them out")
+    if verify and (show_list or show_stored or again or steps is not None):
+        raise ConfigurationError("--verify runs what is stored; leave --list, --show, --again and --try out")
     if show_list and not names:
         screen.show(reproducing.list_table(size, stored))
     elif show_list:

@@ -171,19 +171,24 @@ def test_a_section_may_be_several_tables() -> None:
 
 def test_what_is_stored_can_be_verified(quick: Reproduction) -> None:
     assert "nothing of this is stored" in refused("quick", "--verify")
-    call("quick", "--only", "alone")
-    (stored,) = Path("runs/reproduce/results/digits").iterdir()
-    before = stored.read_text()
-    checked = call("quick", "--verify").output
-    assert "quick alone, seed 0: the numbers that are stored" in checked
-    assert "1 of 1 gave every number as it is stored" in checked
-    told = json.loads(before)
+    assert "leave --list, --show, --again and --try out" in refused("quick", "--verify", "--again")
+    call("quick", "--only", "alone", "--seeds", "2")
+    stored = sorted(Path("runs/reproduce/results/digits").iterdir())
+    checked = call("quick", "--verify")
+    assert checked.exit_code == 0
+    assert "quick alone, seed 1: the numbers that are stored" in checked.output
+    assert "2 of 2 gave every number as it is stored" in checked.output
+    assert not Path("runs/reproduce/verified").exists()
+    told = json.loads(stored[0].read_text())
     told["shared_accuracy"][0] += 1e-5
-    stored.write_text(json.dumps(told))
-    checked = call("quick", "--verify").output
-    assert "other numbers than are stored: shared_accuracy" in checked
-    assert "0 of 1 gave" in checked
-    assert json.loads(stored.read_text()) == told  # nothing that is stored is replaced
+    told["hardware"] = "an abacus"
+    stored[0].write_text(json.dumps(told))
+    checked = call("quick", "--verify")
+    assert checked.exit_code == 2
+    assert "other numbers than are stored (those are by an abacus" in checked.output
+    assert "not the same: shared_accuracy)" in " ".join(checked.output.split())
+    assert "1 of 2 gave other numbers than are stored" in checked.stderr
+    assert json.loads(stored[0].read_text()) == told  # nothing that is stored is replaced
 
 
 def test_stored_results_of_other_data_are_not_passed_off(
@@ -195,7 +200,9 @@ def test_stored_results_of_other_data_are_not_passed_off(
         (tmp_path / name).mkdir()
         labels = np.arange(200) % 10
         np.savez(tmp_path / name / "it.npz", x_train=images, y_train=labels, x_test=images[:50], y_test=labels[:50])
-    monkeypatch.setitem(SCALES, "digits", replace(SCALES["digits"], in_folder=True))
+    digits = SCALES["digits"]
+    read = digits.mhd.with_values(data={"source": "npz", "path": "it.npz"})
+    monkeypatch.setitem(SCALES, "digits", replace(digits, mhd=read, in_folder=True))
     cells = {
         cell: experiment.with_values(data={"source": "npz", "path": "it.npz"})
         for cell, experiment in quick.cells(SCALES["digits"]).items()
@@ -205,7 +212,8 @@ def test_stored_results_of_other_data_are_not_passed_off(
     assert "2 runs to do, 0 stored" in first
     assert "other data" not in first + call("quick", "--data", tmp_path / "mine").output
     again = call("quick", "--data", tmp_path / "yours").output
-    assert "2 of the stored results were made of other data" in " ".join(again.split())
+    assert "2 of these stored results were made of other data" in " ".join(again.split())
+    assert "2 of these stored" in " ".join(call("quick", "--show", "--data", tmp_path / "yours").output.split())
     assert "0 runs to do, 2 stored" in again
 
 

@@ -10,6 +10,7 @@ from manyheads import Experiment
 from manyheads.errors import RunError
 from manyheads.reproduce import results
 from manyheads.reproduce.results import (
+    Result,
     bare,
     code_of_numbers,
     first_like,
@@ -20,6 +21,7 @@ from manyheads.reproduce.results import (
 )
 from tests.reproduce import a_result
 
+ROOT = Path(__file__).parent.parent.parent
 CIFAR = Experiment(clients=2, data={"source": "npz", "path": "cifar100.npz"})
 
 
@@ -110,6 +112,12 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert path.relative_to(tmp_path).as_posix() == "digits/heads-s-100-seed-3-abc.json"
     assert read_results(tmp_path, "digits") == {("abc", 3): result}
     assert read_results(tmp_path, "cifar100") == {}
+
+
+def test_what_was_read_is_written_as_it_was(tmp_path: Path) -> None:
+    for path in sorted((ROOT / "experiments" / "mhd" / "results" / "cifar100").glob("self-*.json")):
+        result = Result.model_validate_json(path.read_bytes())
+        assert write_result(tmp_path, result).read_bytes() == path.read_bytes()
 
 
 def test_a_cell_is_stored_once_whoever_ran_it(tmp_path: Path) -> None:

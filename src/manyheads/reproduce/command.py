@@ -5,6 +5,7 @@ import difflib
 import itertools
 import json
 import re
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from manyheads.checks import check
 from manyheads.console import Screen
 from manyheads.data.sources.packs import read_card
 from manyheads.engine import options_for
-from manyheads.errors import ConfigurationError, DataError
+from manyheads.errors import ConfigurationError, DataError, RunError
 from manyheads.experiment import nearest
 from manyheads.files import write_whole
 from manyheads.report import plots
@@ -24,7 +25,7 @@ from manyheads.reproduce import NAMES
 from manyheads.reproduce.base import Found, Reproduction
 from manyheads.reproduce.figures import FIGURES
 from manyheads.reproduce.page import claims, picture, results_page, table, warnings, worth_drawing
-from manyheads.reproduce.results import Result, key_of, read_results, same_numbers
+from manyheads.reproduce.results import Result, Stored, key_of, read_results, same_numbers
 from manyheads.reproduce.runner import (
     CellFailed,
     How,
@@ -89,7 +90,7 @@ def chosen(request: Request) -> list[Reproduction]:
         raise ConfigurationError("NAME: missing; manyheads reproduce --list shows what there is")
     if "all" in names:
         names = [name for name, one in NAMES.items() if scale.name in one.scales]
-    names = [here for name in names for here in _called(name)]
+    names = list(dict.fromkeys(here for name in names for here in _called(name)))
     for name in names:
         if name not in NAMES:
             raise ConfigurationError(f"{name}: unknown name; {nearest(name, [*NAMES, 'all'])}")
@@ -111,7 +112,11 @@ def chosen(request: Request) -> list[Reproduction]:
 def _called(name: str) -> list[str]:
     """What the paper calls "Table 5" or "Section 4.2.2", by the names that it has here; any other name as it is."""
     sought = _places(name)
-    return [one.name for one in NAMES.values() if sought & _places(one.where)] or [name]
+
+    def in_it(place: str) -> bool:  # Section 4.2.2 is in Section 4.2
+        return any(place == each or place.startswith(f"{each}.") for each in sought)
+
+    return [one.name for one in NAMES.values() if any(map(in_it, _places(one.where)))] or [name]
 
 
 def _places(text: str) -> set[str]:
@@ -123,6 +128,8 @@ def _places(text: str) -> set[str]:
 def reproduce(screen: Screen, request: Request) -> None:
     """Run what is missing, then show each table with its claims and draw its figure."""
     names = chosen(request)
+    if request.verify:
+        return verify(screen, names, request)
     planned = plan(
         names,
         request.scale,
@@ -132,19 +139,12 @@ def reproduce(screen: Screen, request: Request) -> None:
         stored=read_results(request.results, request.scale.name),
         out=request.out,
         how=request.how,
-        again=request.again or request.verify or request.steps is not None,
+        again=request.again or request.steps is not None,
         keep=request.keep,
     )
     check_data(planned.jobs, request)
-    if request.verify:
-        return verify(screen, planned.jobs, request)
     if request.steps is not None:
         return try_all(screen, planned.jobs, request.steps)
-    if (other := of_other_data(names, request)) and not request.again:
-        screen.say(
-            f"note: {other} of the stored results were made of other data than those in {request.data}; "
-            "with --results FOLDER everything is run with yours"
-        )
     try:
         run(screen, planned, request)
     except CellFailed:
@@ -153,10 +153,52 @@ def reproduce(screen: Screen, request: Request) -> None:
     show(screen, names, request)
 
 
+def verify(screen: Screen, names: Sequence[Reproduction], request: Request) -> None:
+    """Run once more what is stored, elsewhere, and say whether it is the same. Stopped, it goes on."""
+    scale, place = request.scale, request.out / "verified"
+    stored = read_results(request.results, scale.name)
+    parts = [one.found(scale, stored).part(request.only, request.seeds) for one in names]
+    asked = {(r.key, r.seed) for part in parts for by_seed in part.cells.values() for r in by_seed.values()}
+    if not asked:
+        raise ConfigurationError(f"--verify: nothing of this is stored in {request.results / scale.name}")
+    planned = plan(
+        names,
+        scale,
+        seeds=max(seed for _, seed in asked) + 1,
+        only=request.only,
+        data=request.data,
+        stored=read_results(place, scale.name),
+        out=place / "runs",
+        how=request.how,
+    )
+    jobs = [job for job in planned.jobs if (key_of(job.experiment), job.experiment.seed) in asked]
+    check_data(jobs, request)
+    with screen.work(scale.name, sum(job.work for job in jobs)) as move:
+        results = run_all(jobs, place, at_once=request.at_once, watching=_OnScreen(screen, move))
+        with contextlib.closing(results):
+            for result in results:
+                screen.say(f"{result.cell}, seed {result.seed}: {_compared(result, stored)}")
+    made = [result for at, result in read_results(place, scale.name).items() if at in asked]
+    shutil.rmtree(place)
+    same = sum(not result.apart_from(stored[result.key, result.seed]) for result in made)
+    if same < len(made):
+        raise RunError(f"{len(made) - same} of {len(made)} gave other numbers than are stored")
+    screen.say(f"{same} of {len(made)} gave every number as it is stored")
+
+
+def _compared(result: Result, stored: Stored) -> str:
+    before = stored[result.key, result.seed]
+    if not (apart := result.apart_from(before)):
+        return "the numbers that are stored"
+    why = ["those are of other data"] if None is not before.data != result.data else []
+    why += [f"those are by {before.made_by}"] if before.made_by != result.made_by else []
+    return f"other numbers than are stored ({'; '.join([*why, 'not the same: ' + ', '.join(apart)])})"
+
+
 def of_other_data(names: Sequence[Reproduction], request: Request) -> int:
-    """How many of the stored results that are shown were not made of the data that were given."""
-    scale, of, other = request.scale, dict[str, str](), 0
-    if request.data is None:
+    """How many of the stored results that are shown were not made of the data that are there."""
+    scale, of, other = request.scale, dict[str, str](), set[tuple[str, int]]()
+    if scale.mhd.data.path is None:
         return 0
     stored = read_results(request.results, scale.name)
     with contextlib.suppress(ConfigurationError, DataError):  # what is stored can be shown without any data
@@ -166,26 +208,9 @@ def of_other_data(names: Sequence[Reproduction], request: Request) -> int:
                     if result.meant_data not in of:
                         given = scale.at(one.cells(scale)[cell], request.data)
                         of[result.meant_data] = check(given).dataset.fingerprint()
-                    other += result.data not in (None, of[result.meant_data])
-    return other
-
-
-def verify(screen: Screen, jobs: Sequence[Job], request: Request) -> None:
-    """Run once more what is stored, put it elsewhere, and say whether it is the same."""
-    stored = read_results(request.results, request.scale.name)
-    jobs = [job for job in jobs if (key_of(job.experiment), job.experiment.seed) in stored]
-    if not jobs:
-        raise ConfigurationError(f"--verify: nothing of this is stored in {request.results / request.scale.name}")
-    same = 0
-    with screen.work(request.scale.name, sum(job.work for job in jobs)) as move:
-        results = run_all(jobs, request.out / "verified", at_once=request.at_once, watching=_OnScreen(screen, move))
-        with contextlib.closing(results):
-            for result in results:
-                apart = result.apart_from(stored[result.key, result.seed])
-                same += not apart
-                told = f"other numbers than are stored: {', '.join(apart)}" if apart else "the numbers that are stored"
-                screen.say(f"{result.cell}, seed {result.seed}: {told}")
-    screen.say(f"{same} of {len(jobs)} gave every number as it is stored")
+                    if result.data not in (None, of[result.meant_data]):
+                        other.add((result.key, result.seed))
+    return len(other)
 
 
 def check_data(jobs: Sequence[Job], request: Request) -> None:
@@ -354,6 +379,11 @@ def try_all(screen: Screen, jobs: Sequence[Job], steps: int) -> None:
 def show(screen: Screen, names: Sequence[Reproduction], request: Request) -> None:
     """The table, the claims and the picture of each."""
     stored = read_results(request.results, request.scale.name)
+    if other := of_other_data(names, request):
+        screen.say(
+            f"note: {other} of these stored results were made of other data than those in {request.data or Path()}; "
+            "with --results FOLDER everything is run with yours"
+        )
     for one in names:
         found = one.found(request.scale, stored).part(request.only, request.seeds)
         if any(found.cells.values()):

@@ -14,7 +14,7 @@ HEAD = """# The paper, reproduced
 Made by `manyheads reproduce --page` from stored results; nothing is typed here. The paper trained ResNet-34 on
 ImageNet, which nobody has done with manyheads yet; here the same questions are asked at other scales, so what can be
 compared is whether its claims hold, not the numbers. Only Table 2 ([fedmd](#fedmd)) was about CIFAR-100 in the paper,
-too. **All results of MHD here have a ramp, which the paper has not: without it MHD with four heads fails at these
+too. **All MHD in these tables has a ramp, which the paper has not: without it MHD with four heads fails at these
 scales** ([choice](#choice) has what was tried). Other differences: [deviations.md](deviations.md) and the notes. Speed
 and memory: [measurements.md](measurements.md).
 
@@ -25,12 +25,13 @@ otherwise, ± the standard deviation (of a sample) over seeds, and in brackets w
 
 A claim is split into parts, mostly differences that should be above 0, or within bounds that the part names. A part is
 the mean over the seeds that both sides have; in brackets, for how many of these it is so. A claim *holds* where all
-parts are so for every seed, *does not hold* where a part is so for none, and is *unclear* otherwise. Where nothing is
-to be found, three seeds agree in one case of four; one seed says little. Where the paper has no number ("close",
-"virtually no effect"), the bound is ours. *Ours* are claims that the paper does not make; they are not in the overview.
-† marks claims that were changed after results had been seen: their notes say how. What each cell is: the notes in
-`experiments/mhd/`, with what is known about failures. *Code* is a hash of the files that decide numbers; different ones
-in a table are versions that give the same numbers (`SAME_NUMBERS` in `reproduce/results.py` names the tests).
+parts are so for every seed, *does not hold* where a part is so for none, and is *unclear* otherwise. By chance alone a
+single difference has the same sign for three seeds one time in four; one seed says little. Where the paper has no
+number ("close", "virtually no effect"), the bound is ours. *Ours* are claims that the paper does not make; they are not
+in the overview. † marks claims that were changed after results had been seen: their notes say how. What each cell is:
+the notes in `experiments/mhd/`, with what is known about failures. *Code* is a hash of the files that decide numbers;
+different ones in a table are versions that give the same numbers (`SAME_NUMBERS` in `reproduce/results.py` names the
+tests).
 """
 
 
@@ -176,7 +177,7 @@ def made_with(found: Found, seeds: int, command: str) -> str:
     every: dict[tuple[str, int], Result] = {}
     for by_seed in found.cells.values():
         every |= {(result.key, seed): result for seed, result in by_seed.items()}
-    where = sorted({f"{r.hardware}, {r.engine} engine, {r.precision}, torch {r.torch}" for r in every.values()})
+    where = sorted({r.made_by for r in every.values()})
     code = sorted({result.code[:8] for result in every.values()})
     minutes = sum(result.seconds for result in every.values()) / 60
     own, wanted = sum(seed < seeds for _, seed in every), seeds * len(found.cells)

@@ -87,9 +87,15 @@ class Result(BaseModel):
         one, two = self.as_stored(), other.as_stored()
         return [name for name in MEASURED if one[name] != two[name]]
 
+    @property
+    def made_by(self) -> str:
+        """All that last bits may depend on, beside the code."""
+        return f"{self.hardware}, {self.engine} engine, {self.precision}, torch {self.torch}"
+
     def as_stored(self) -> dict[str, Any]:
         """With five decimals."""
-        told: dict[str, Any] = json.loads(self.model_dump_json(), parse_float=lambda text: round(float(text), 5))
+        text = self.model_dump_json(exclude={"experiment"})
+        told: dict[str, Any] = json.loads(text, parse_float=lambda number: round(float(number), 5))
         return told | {"experiment": self.experiment}
 
     @property
