@@ -1,4 +1,4 @@
-"""What `manyheads reproduce` does: list, run what is missing, show, and write the page."""
+"""What `manyheads reproduce` does: list, run what is missing, show, verify what is stored, and write the page."""
 
 import contextlib
 import difflib
@@ -190,7 +190,7 @@ def _compared(result: Result, stored: Stored) -> str:
     before = stored[result.key, result.seed]
     if not (apart := result.apart_from(before)):
         return "the numbers that are stored"
-    why = ["those are of other data"] if None is not before.data != result.data else []
+    why = ["those are of other data"] if before.data not in (None, result.data) else []
     why += [f"those are by {before.made_by}"] if before.made_by != result.made_by else []
     return f"other numbers than are stored ({'; '.join([*why, 'not the same: ' + ', '.join(apart)])})"
 

@@ -80,8 +80,7 @@ def regularization_figure(reproduction: Reproduction, found: Found) -> Figure:
             axes.set_title(f"s = {skew}, {task} accuracy", fontsize=10)
             axes.set_xlabel("$\\nu_{emb}$")
             axes.set_ylabel("%")
-    if panels[0][0].get_legend_handles_labels()[0]:
-        panels[0][0].legend(fontsize=8, title="main solid, auxiliary dashed", title_fontsize=8)
+    _legend_of_all(figure, panels.flat, "main solid,\nauxiliary dashed")
     return figure
 
 
@@ -100,13 +99,16 @@ def heads_figure(reproduction: Reproduction, found: Found) -> Figure:
         axes.set_xlabel("head")
         axes.set_ylabel("%")
         axes.set_title(f"s = {skew}", fontsize=10)
-    handles = [panel.get_legend_handles_labels() for panel in panels]  # a number of heads may be in one panel only
-    known_labels = {label: handle for drawn in handles for handle, label in zip(*drawn, strict=True)}
-    if known_labels:
-        shown = {label: known_labels[label] for label in sorted(known_labels)}
-        title = "shared solid,\nprivate dot-dashed"
-        figure.legend(shown.values(), shown, fontsize=8, title=title, title_fontsize=8, loc="outside right upper")
+    _legend_of_all(figure, panels.flat, "shared solid,\nprivate dot-dashed")
     return figure
+
+
+def _legend_of_all(figure: Figure, panels: Iterable[Axes], title: str) -> None:
+    """What was drawn in any of the panels: until all cells are run, some of it is in one of them only."""
+    drawn = [pair for axes in panels for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
+    by_label = {label: handle for handle, label in sorted(drawn, key=lambda pair: (len(pair[1]), pair[1]))}
+    if by_label:
+        figure.legend(by_label.values(), by_label, fontsize=8, title=title, title_fontsize=8, loc="outside right upper")
 
 
 def _known(found: Found, places: Iterable[float], shown: Sequence[tuple[str, Measure]]) -> list[Point]:
