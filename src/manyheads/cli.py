@@ -27,7 +27,9 @@ from manyheads.frontier import cells
 from manyheads.judge import judge
 from manyheads.report import plots, tables
 from manyheads.reproduce import command as reproducing
+from manyheads.reproduce.request import Request, chosen, results_folder, scale_named
 from manyheads.reproduce.results import slug
+from manyheads.reproduce.verify import verify as verify_stored
 from manyheads.runs import read_experiment, read_summary
 from manyheads.series import (
     BETWEEN_RUNS,
@@ -401,8 +403,8 @@ def reproduce(
     quiet: Quiet = False,
 ) -> None:
     """The paper's tables and figures beside ours: runs the cells that are not stored, then judges its claims."""
-    screen, size, stored = Screen(quiet), reproducing.scale_named(scale), reproducing.results_folder(results)
-    asked = reproducing.Request(
+    screen, size, stored = Screen(quiet), scale_named(scale), results_folder(results)
+    asked = Request(
         names=names or [],
         scale=size,
         results=stored,
@@ -416,7 +418,6 @@ def reproduce(
         out=out,
         again=again,
         keep=keep,
-        verify=verify,
         steps=steps,
     )
     if steps is not None and (show_list or show_stored):
@@ -426,10 +427,12 @@ def reproduce(
     if show_list and not names:
         screen.show(reproducing.list_table(size, stored))
     elif show_list:
-        for one in reproducing.chosen(asked):
+        for one in chosen(asked):
             screen.show(reproducing.cells_table(one, size, stored))
     elif show_stored:
-        reproducing.show(screen, reproducing.chosen(asked), asked)
+        reproducing.show(screen, chosen(asked), asked)
+    elif verify:
+        verify_stored(screen, asked)
     elif names or page is None:
         reproducing.reproduce(screen, asked)
     if page is not None:

@@ -67,8 +67,8 @@ def test_each_part_is_judged_by_the_seeds_that_it_has() -> None:
     assert judged is not None
     assert judged.answer == "yes"
     assert judged.parts == (
-        "shared, last head: a - b: +20.0 (2/2)",
-        "shared, last head: c - b: -30.0 (1/1; must be above -40)",
+        "shared, last head: a minus b: +20.0 (2/2)",
+        "shared, last head: c minus b: -30.0 (1/1; must be above -40)",
     )
     assert judged.seeds == 1
     assert Claim("", []).verdict(found) is None
@@ -84,14 +84,16 @@ def test_parts_say_what_they_compare_and_where_it_must_lie() -> None:
         assert judged is not None
         return judged.parts[0]
 
-    assert words(above(a, at("a", SHARED))) == "a: shared, last head - shared, main head: +1.0 (1/1)"
+    assert words(above(a, at("a", SHARED))) == "a, shared: last head minus main head: +1.0 (1/1)"
     assert words(Check(a, above=45.0, below=55.0)) == "a: shared, last head: 50.0 (1/1; must be above 45 and below 55)"
-    assert words(near(c, b, within=0.5)) == "shared, last head: c - b: +0.49 (1/1; must be above -0.5 and below 0.5)"
+    assert (
+        words(near(c, b, within=0.5)) == "shared, last head: c minus b: +0.49 (1/1; must be above -0.5 and below 0.5)"
+    )
     assert words(above(a - b, at("a", SHARED) - at("b", SHARED))).startswith(
-        "(shared, last head: a - b) - (shared, main head: a - b): "
+        "(shared, last head: a minus b) minus (shared, main head: a minus b): "
     )
     assert words(Check((a - b).percent_of(a), below=30.0)) == (
-        "(shared, last head: a - b) / (a: shared, last head): 20.0 % (1/1; must be below 30)"
+        "(shared, last head: a minus b) / (a: shared, last head): 20.0 % (1/1; must be below 30)"
     )
 
 

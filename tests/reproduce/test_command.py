@@ -164,9 +164,19 @@ def test_they_answer_to_what_the_paper_calls_them(name: str, here: str) -> None:
     assert f"{here}: nothing of this is stored" in call(name, "--show").output
 
 
-def test_a_section_may_be_several_tables() -> None:
-    output = call("section 4.2.2", "--show").output
-    assert all(f"{one}: nothing" in output for one in ("targets", "confidence", "self"))
+@pytest.mark.parametrize(
+    ("name", "several"),
+    [
+        ("section 4.2.2", ["targets", "confidence", "self"]),
+        ("4.2.2", ["targets", "confidence", "self"]),
+        ("Figs. 3-5", ["regularization", "heads", "topologies"]),
+        ("Tables 1, 3 \N{EN DASH} 4", ["baselines", "variants", "public"]),
+    ],
+)
+def test_a_section_or_a_range_may_be_several_tables(name: str, several: list[str]) -> None:
+    output = call(name, "--show").output
+    assert all(f"{one}: nothing" in output for one in several)
+    assert output.count(": nothing of this is stored") == len(several)
 
 
 def test_what_is_stored_can_be_verified(quick: Reproduction) -> None:

@@ -95,11 +95,21 @@ class Quantity:
 
 def _difference(a: Quantity, b: Quantity) -> str:
     """What both have in common is said once."""
-    if a.cell is not None and a.cell == b.cell:
-        return f"{a.cell}: {a.measure} - {b.measure}"
-    if a.measure is not None and a.measure == b.measure:
-        return f"{a.measure}: {a.cell} - {b.cell}"
-    return " - ".join(each.label if each.cell is not None else f"({each.label})" for each in (a, b))
+    if a.cell is not None and b.cell is not None and a.measure is not None and b.measure is not None:
+        if a.cell == b.cell:
+            return _apart(a.cell, a.measure, b.measure)
+        if a.measure == b.measure:
+            return _apart(a.measure, a.cell, b.cell)
+    return " minus ".join(each.label if each.cell is not None else f"({each.label})" for each in (a, b))
+
+
+def _apart(both: str, a: str, b: str) -> str:
+    """ "s = 100, MHD" and "s = 100, separate" have their first words in common."""
+    mine, theirs = a.split(", "), b.split(", ")
+    same = 0
+    while same < min(len(mine), len(theirs)) - 1 and mine[same] == theirs[same]:
+        same += 1
+    return f"{', '.join([both, *mine[:same]])}: {', '.join(mine[same:])} minus {', '.join(theirs[same:])}"
 
 
 def at(cell: str, measure: Measure) -> Quantity:

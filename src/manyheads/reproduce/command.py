@@ -1,147 +1,41 @@
-"""What `manyheads reproduce` does: list, run what is missing, show, verify what is stored, and write the page."""
+"""What `manyheads reproduce` does: list, run what is missing, show, and write the page."""
 
 import contextlib
-import difflib
 import itertools
 import json
-import re
-import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from rich.table import Table
 
 from manyheads.checks import check
 from manyheads.console import Screen
-from manyheads.data.sources.packs import read_card
-from manyheads.engine import options_for
-from manyheads.errors import ConfigurationError, DataError, RunError
-from manyheads.experiment import nearest
+from manyheads.errors import ConfigurationError, DataError
 from manyheads.files import write_whole
 from manyheads.report import plots
 from manyheads.reproduce import NAMES
 from manyheads.reproduce.base import Found, Reproduction
 from manyheads.reproduce.figures import FIGURES
 from manyheads.reproduce.page import claims, picture, results_page, table, warnings, worth_drawing
-from manyheads.reproduce.results import Result, Stored, key_of, read_results, same_numbers
+from manyheads.reproduce.request import Request, check_data, chosen
+from manyheads.reproduce.results import Result, key_of, read_results, same_numbers
 from manyheads.reproduce.runner import (
     CellFailed,
-    How,
     Job,
     Plan,
     Watching,
-    plan,
     run_all,
     seconds_for,
     try_out,
 )
 from manyheads.reproduce.scales import SCALES, Scale
 
-IN_THE_REPOSITORY = Path("experiments/mhd/results")
-ELSEWHERE = Path("runs/reproduce/results")
-
-
-@dataclass(frozen=True)
-class Request:
-    """What was asked for on the command line."""
-
-    names: Sequence[str]
-    scale: Scale
-    results: Path
-    seeds: int | None = None
-    only: Sequence[str] = ()
-    data: Path | None = None
-    engine: str | None = None
-    device: str | None = None
-    precision: str | None = None
-    at_once: int | None = None
-    out: Path = Path("runs/reproduce")
-    again: bool = False
-    keep: bool = False
-    verify: bool = False
-    steps: int | None = None  # only a few, to see whether it starts
-
-    @property
-    def how(self) -> How:
-        """The GPU where there is one and it is worth it."""
-        usual = "cuda" if self.scale.for_gpu and self.device != "cpu" and torch.cuda.is_available() else "plain"
-        how: How = {"engine": self.engine or usual, "device": self.device, "precision": self.precision}
-        options_for(**how)  # a mistake in it is said once, before anything starts
-        return how
-
-
-def results_folder(given: Path | None) -> Path:
-    """Where results are stored: those of the repository where one stands in it."""
-    return given or (IN_THE_REPOSITORY if IN_THE_REPOSITORY.is_dir() else ELSEWHERE)
-
-
-def scale_named(name: str) -> Scale:
-    if name not in SCALES:
-        raise ConfigurationError(f"--scale {name}: unknown scale; {nearest(name, SCALES)}")
-    return SCALES[name]
-
-
-def chosen(request: Request) -> list[Reproduction]:
-    """Those that were asked for, at a scale where they make sense; "all" are all of these."""
-    names, scale = request.names, request.scale
-    if not names:
-        raise ConfigurationError("NAME: missing; manyheads reproduce --list shows what there is")
-    if "all" in names:
-        names = [name for name, one in NAMES.items() if scale.name in one.scales]
-    names = list(dict.fromkeys(here for name in names for here in _called(name)))
-    for name in names:
-        if name not in NAMES:
-            raise ConfigurationError(f"{name}: unknown name; {nearest(name, [*NAMES, 'all'])}")
-        if scale.name not in NAMES[name].scales:
-            known = " or ".join(NAMES[name].scales)
-            raise ConfigurationError(
-                f"{name}: the paper has it at another scale than {scale.name}; take --scale {known}"
-            )
-    found = [NAMES[name] for name in names]
-    cells = {cell for one in found for cell in one.cells(scale)}
-    for cell in request.only:
-        if cell not in cells:
-            near = difflib.get_close_matches(cell, cells, n=1)
-            hint = f'did you mean "{near[0]}"?' if near else f"manyheads reproduce {names[0]} --list shows its cells"
-            raise ConfigurationError(f'--only "{cell}": there is no such cell; {hint}')
-    return found
-
-
-def _called(name: str) -> list[str]:
-    """What the paper calls "Table 5" or "Section 4.2.2", by the names that it has here; any other name as it is."""
-    sought = _places(name)
-
-    def in_it(place: str) -> bool:  # Section 4.2.2 is in Section 4.2
-        return any(place == each or place.startswith(f"{each}.") for each in sought)
-
-    return [one.name for one in NAMES.values() if any(map(in_it, _places(one.where)))] or [name]
-
-
-def _places(text: str) -> set[str]:
-    """Where something is in the paper: "Figure 4, Tables 7 and 8" are three places."""
-    listed = re.findall(r"(fig|tab|sec)[a-z.]*\s*(\d[\d.]*(?:\s*(?:,|and)\s*\d[\d.]*)*)", text.lower())
-    return {f"{kind} {number.rstrip('.')}" for kind, numbers in listed for number in re.findall(r"\d[\d.]*", numbers)}
-
 
 def reproduce(screen: Screen, request: Request) -> None:
     """Run what is missing, then show each table with its claims and draw its figure."""
     names = chosen(request)
-    if request.verify:
-        return verify(screen, names, request)
-    planned = plan(
-        names,
-        request.scale,
-        seeds=request.seeds,
-        only=request.only,
-        data=request.data,
-        stored=read_results(request.results, request.scale.name),
-        out=request.out,
-        how=request.how,
-        again=request.again or request.steps is not None,
-        keep=request.keep,
-    )
+    stored, again = read_results(request.results, request.scale.name), request.again or request.steps is not None
+    planned = request.plan(names, request.seeds, stored, request.out, again)
     check_data(planned.jobs, request)
     if request.steps is not None:
         return try_all(screen, planned.jobs, request.steps)
@@ -151,48 +45,6 @@ def reproduce(screen: Screen, request: Request) -> None:
         show(screen, names, request)  # the others can be seen
         raise
     show(screen, names, request)
-
-
-def verify(screen: Screen, names: Sequence[Reproduction], request: Request) -> None:
-    """Run once more what is stored, elsewhere, and say whether it is the same. Stopped, it goes on."""
-    scale, place = request.scale, request.out / "verified"
-    stored = read_results(request.results, scale.name)
-    parts = [one.found(scale, stored).part(request.only, request.seeds) for one in names]
-    asked = {(r.key, r.seed) for part in parts for by_seed in part.cells.values() for r in by_seed.values()}
-    if not asked:
-        raise ConfigurationError(f"--verify: nothing of this is stored in {request.results / scale.name}")
-    planned = plan(
-        names,
-        scale,
-        seeds=max(seed for _, seed in asked) + 1,
-        only=request.only,
-        data=request.data,
-        stored=read_results(place, scale.name),
-        out=place / "runs",
-        how=request.how,
-    )
-    jobs = [job for job in planned.jobs if (key_of(job.experiment), job.experiment.seed) in asked]
-    check_data(jobs, request)
-    with screen.work(scale.name, sum(job.work for job in jobs)) as move:
-        results = run_all(jobs, place, at_once=request.at_once, watching=_OnScreen(screen, move))
-        with contextlib.closing(results):
-            for result in results:
-                screen.say(f"{result.cell}, seed {result.seed}: {_compared(result, stored)}")
-    made = [result for at, result in read_results(place, scale.name).items() if at in asked]
-    shutil.rmtree(place)
-    same = sum(not result.apart_from(stored[result.key, result.seed]) for result in made)
-    if same < len(made):
-        raise RunError(f"{len(made) - same} of {len(made)} gave other numbers than are stored")
-    screen.say(f"{same} of {len(made)} gave every number as it is stored")
-
-
-def _compared(result: Result, stored: Stored) -> str:
-    before = stored[result.key, result.seed]
-    if not (apart := result.apart_from(before)):
-        return "the numbers that are stored"
-    why = ["those are of other data"] if before.data not in (None, result.data) else []
-    why += [f"those are by {before.made_by}"] if before.made_by != result.made_by else []
-    return f"other numbers than are stored ({'; '.join([*why, 'not the same: ' + ', '.join(apart)])})"
 
 
 def of_other_data(names: Sequence[Reproduction], request: Request) -> int:
@@ -211,29 +63,6 @@ def of_other_data(names: Sequence[Reproduction], request: Request) -> int:
                     if result.data not in (None, of[result.meant_data]):
                         other.add((result.key, result.seed))
     return len(other)
-
-
-def check_data(jobs: Sequence[Job], request: Request) -> None:
-    """Refuse before anything is started what cannot be read."""
-    if jobs and request.scale.mhd.data.source == "packed":
-        if request.data is None:
-            raise ConfigurationError("--data: missing; give the folder that `manyheads pack` made of ImageNet")
-        try:
-            read_card(request.data)
-        except (ConfigurationError, DataError):
-            raise DataError(
-                f"--data {request.data}: not packed; first: manyheads pack IMAGENET FOLDER --size 224"
-            ) from None
-    if request.scale.in_folder:
-        for path in sorted({path for job in jobs for path in _files(job)}):
-            if not Path(path).is_file():
-                raise DataError(f"{path}: not there; give its folder with --data (docs/data.md says how to make it)")
-
-
-def _files(job: Job) -> list[str]:
-    data = job.experiment.data
-    public = [] if isinstance(data.public, str | None) else [str(data.public.path)]
-    return [str(data.path), *public]
 
 
 def list_table(scale: Scale, results: Path) -> Table:
@@ -265,7 +94,7 @@ def cells_table(one: Reproduction, scale: Scale, results: Path) -> Table:
     return made
 
 
-class _OnScreen(Watching):
+class OnScreen(Watching):
     """Notes are said, work moves the bar."""
 
     def __init__(self, screen: Screen, move: Callable[[float], None]) -> None:
@@ -292,10 +121,11 @@ def run(screen: Screen, planned: Plan, request: Request) -> None:
     before = f", {done} were run again before this was stopped" if done else ""
     runs = "1 run" if len(jobs) == 1 else f"{len(jobs)} runs"
     screen.say(f"{runs} to do{stale if planned.stale else ''}{go_on}{before}, {planned.stored} stored")
-    if jobs and request.scale.estimated:
+    slow = request.scale.for_gpu and request.how["engine"] != "cuda"
+    if jobs and (request.scale.estimated or slow):
         screen.say(estimate(jobs))
     with screen.work(request.scale.name, sum(job.work for job in jobs)) as move:
-        results = run_all(jobs, request.results, at_once=request.at_once, watching=_OnScreen(screen, move))
+        results = run_all(jobs, request.results, at_once=request.at_once, watching=OnScreen(screen, move))
         with contextlib.closing(results):
             try:
                 for number, result in enumerate(results, start=1):

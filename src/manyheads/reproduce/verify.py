@@ -1,0 +1,48 @@
+"""Whether what is stored can be made once more: every number of it."""
+
+import contextlib
+import shutil
+
+from manyheads.console import Screen
+from manyheads.errors import ConfigurationError, RunError
+from manyheads.reproduce.command import OnScreen
+from manyheads.reproduce.request import Request, check_data, chosen
+from manyheads.reproduce.results import Result, Stored, key_of, read_results
+from manyheads.reproduce.runner import run_all
+
+
+def verify(screen: Screen, request: Request) -> None:
+    """Run once more what is stored, elsewhere, and say whether it is the same. Stopped, it goes on."""
+    scale, names = request.scale, chosen(request)
+    place = request.out / "verified" / "-".join(one.name for one in names)
+    stored = read_results(request.results, scale.name)
+    parts = [one.found(scale, stored).part(request.only, request.seeds) for one in names]
+    asked = {(r.key, r.seed) for part in parts for by_seed in part.cells.values() for r in by_seed.values()}
+    if not asked:
+        raise ConfigurationError(f"--verify: nothing of this is stored in {request.results / scale.name}")
+    seeds = max(seed for _, seed in asked) + 1
+    planned = request.plan(names, seeds, read_results(place, scale.name), place / "runs", again=False)
+    jobs = [job for job in planned.jobs if (key_of(job.experiment), job.experiment.seed) in asked]
+    check_data(jobs, request)
+    with screen.work(scale.name, sum(job.work for job in jobs)) as move:
+        results = run_all(jobs, place, at_once=request.at_once, watching=OnScreen(screen, move))
+        with contextlib.closing(results):
+            for result in results:
+                screen.say(f"{result.cell}, seed {result.seed}: {_compared(result, stored)}")
+    made = [result for at, result in read_results(place, scale.name).items() if at in asked]
+    shutil.rmtree(place)
+    with contextlib.suppress(OSError):  # another one that was stopped is still there
+        place.parent.rmdir()
+    same = sum(not result.apart_from(stored[result.key, result.seed]) for result in made)
+    if same < len(made):
+        raise RunError(f"{len(made) - same} of {len(made)} gave other numbers than are stored")
+    screen.say(f"{same} of {len(made)} gave every number as it is stored")
+
+
+def _compared(result: Result, stored: Stored) -> str:
+    before = stored[result.key, result.seed]
+    if not (apart := result.apart_from(before)):
+        return "the numbers that are stored"
+    why = ["those are of other data"] if before.data not in (None, result.data) else []
+    why += [f"those are by {before.made_by}"] if before.made_by != result.made_by else []
+    return f"other numbers than are stored ({'; '.join([*why, 'not the same: ' + ', '.join(apart)])})"
