@@ -164,6 +164,14 @@ def test_they_answer_to_what_the_paper_calls_them(name: str, here: str) -> None:
     assert f"{here}: nothing of this is stored" in call(name, "--show").output
 
 
+def test_without_a_gpu_it_says_first_how_long_it_takes(quick: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manyheads.reproduce.command.seconds_for", lambda job: 5400.0)
+    assert "hours" not in call("quick", "--only", "alone").output
+    monkeypatch.setitem(SCALES, "digits", replace(SCALES["digits"], for_gpu=True))
+    output = call("quick", "--only", "alone", "--again", "--device", "cpu").output
+    assert output.index("About 1.5 hours on this hardware") < output.index("1/1 quick alone")
+
+
 @pytest.mark.parametrize(
     ("name", "several"),
     [
