@@ -169,3 +169,16 @@ def test_a_folder_is_not_an_experiment(tmp_path: Path) -> None:
         ConfigurationError, match=r"its experiment is .*experiment.toml; go on with it by: manyheads resume"
     ):
         Experiment.load(tmp_path)
+
+
+def test_keys_without_effect_are_told_of(tiny: Experiment) -> None:
+    told = {"top_k": 3, "send_embedding": False}
+    given = tiny.with_values(algorithm=told, data={"public_views": 4})
+    says = (
+        "without effect, because no predictions are exchanged: "
+        "algorithm.top_k, algorithm.send_embedding, data.public_views"
+    )
+    assert says in check(given).notes
+    assert says in check(check(given).experiment).notes  # with all defaults filled in
+    for quiet in (tiny, check(tiny).experiment, given.with_values(algorithm={"exchange": "predictions"})):
+        assert not [note for note in check(quiet).notes if "without effect" in note]

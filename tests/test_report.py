@@ -14,6 +14,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from manyheads import Experiment
 from manyheads.report import plots, tables
 
 # Three clients in a row (2 learns from 1, 1 from 0), one primary label each, two auxiliary heads.
@@ -212,12 +213,17 @@ def test_compare_shows_states_bytes_and_spread() -> None:
 
 
 def test_what_runs_differ_in_is_said() -> None:
-    ring, all_of_them = summary(graph="cycle", exchange="weights"), summary(graph="complete", exchange="weights")
-    assert tables.differences_text({"one": [ring], "two": [all_of_them]}) == [
-        "one: mhd, cycle, weights, 3 clients, 20 steps",
-        "two: mhd, complete, weights, 3 clients, 20 steps",
+    ring = Experiment(clients=3, data={"source": "digits"}, graph={"name": "cycle"})
+    few = ring.with_values(seed=1, algorithm={"exchange": "predictions", "ramp": {"hold": 0.5}})
+    told = ring.with_values(algorithm={"exchange": "weights", "ramp": {"hold": 0.1}})
+    assert tables.differences_text({"one": told, "two": few, "three": ring.with_values(algorithm={"name": "x"})}) == [
+        'one: algorithm.name = "mhd", algorithm.exchange = "weights", algorithm.ramp.hold = 0.1',
+        'two: algorithm.name = "mhd", algorithm.exchange = "predictions", algorithm.ramp.hold = 0.5',
+        'three: algorithm.name = "x"',
     ]
-    assert tables.differences_text({"one": [ring], "two": [ring]}) == []
+    assert tables.differences_text({"one": ring, "two": ring.with_values(seed=1)}) == []
+    wide = ring.with_values(model={"width": [8, 8, 16]})
+    assert tables.differences_text({"one": wide, "two": ring})[0] == "one: model.width = [8, 8, 16]"
 
 
 def test_a_doubt_is_said_where_the_last_head_knows_less_than_the_main_one() -> None:

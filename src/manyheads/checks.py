@@ -144,6 +144,11 @@ class Checked:
         data, found = self.experiment.data, []
         if self.algorithm.needs_neighbours and self.exchange_steps == {0}:
             found.append("clients exchange nothing but their first weights: training.steps is not above one exchange")
+        idle = [f"algorithm.{key}" for key in self.algorithm.idle(self.dataset.classes)]
+        if data.public_views > 1 and self.algorithm.sent(self.heads, self.dataset.classes) is None:
+            idle.append("data.public_views")
+        if idle:
+            found.append(f"without effect, because no predictions are exchanged: {', '.join(idle)}")
         nobodys = set(range(self.dataset.private_classes)).difference(*self.split.primary_labels)
         if math.isinf(data.skew) and any(self.split.primary_labels) and nobodys:
             names = ", ".join(self.dataset.class_names[label] for label in sorted(nobodys)[:5])

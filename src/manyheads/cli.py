@@ -297,7 +297,7 @@ def compare(
             check_same_experiment(read_experiment(first), folder)
     summaries = {name: [read_summary(run) for run in run_folders(folder)] for name, folder in named.items()}
     screen.show(tables.compare_table(summaries))
-    for text in tables.differences_text(summaries):
+    for text in tables.differences_text({name: read_experiment(run_folders(at)[0]) for name, at in named.items()}):
         screen.say(text)
     if plot is not None:
         plots.save(plots.compare_figure({name: run_folders(folder) for name, folder in named.items()}), plot)
@@ -369,9 +369,11 @@ def _last_head(summaries: Sequence[dict[str, Any]]) -> list[float]:
 @command
 def reproduce(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME...]", help="Tables and figures of the paper; or all.")
+        list[str] | None,
+        typer.Argument(metavar="[NAME...]", help="Of --list, or Table 5, Fig. 4, Section 4.3; or all."),
     ] = None,
     show_list: Annotated[bool, typer.Option("--list", help="Show what there is; with NAME, its cells.")] = False,
+    toml: Annotated[bool, typer.Option("--toml", help="Print the cell of --only as an experiment to run.")] = False,
     scale: Annotated[str, typer.Option(help="digits, cifar100 or imagenet.")] = "digits",
     seeds: Annotated[
         int | None, typer.Option(min=1, help="How many, from 0 on.", show_default="1; of some tables at cifar100 3")
@@ -422,13 +424,15 @@ def reproduce(
     )
     if steps is not None and (show_list or show_stored):
         raise ConfigurationError("--try takes steps, --list and --show run nothing; leave one of them out")
-    if verify and (show_list or show_stored or again or steps is not None):
-        raise ConfigurationError("--verify runs what is stored; leave --list, --show, --again and --try out")
+    if verify and (show_list or show_stored or again or keep or steps is not None):
+        raise ConfigurationError("--verify runs what is stored; leave --list, --show, --again, --keep and --try out")
     if show_list and not names:
         screen.show(reproducing.list_table(size, stored))
     elif show_list:
         for one in chosen(asked):
             screen.show(reproducing.cells_table(one, size, stored))
+    elif toml:
+        print(reproducing.one_cell(asked), end="")
     elif show_stored:
         reproducing.show(screen, chosen(asked), asked)
     elif verify:

@@ -90,6 +90,10 @@ class Algorithm:
     def check(self, steps: int, classes: int) -> None:
         """Raise a ConfigurationError where the knobs do not fit a run of so many steps on so many classes."""
 
+    def idle(self, classes: int) -> list[str]:
+        """Keys that were given and have no effect beside the others."""
+        return []
+
     def exchange_steps(self, steps: int) -> Sequence[int]:
         """Of a run of so many steps: before which of them clients exchange (`steps` itself: at the end)."""
         return range(0)

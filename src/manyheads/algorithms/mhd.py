@@ -25,6 +25,7 @@ from manyheads.seeds import generator
 from manyheads.snapshot import Snapshot, WeightsSnapshot
 
 DEFAULT_TOP_K = 8
+OF_PREDICTIONS = ("top_k", "precision", "rest", "send_embedding")  # keys that say what a table holds
 DENSITY_SAMPLES = 2_048  # private samples that a density model is fitted to, at most
 
 
@@ -45,7 +46,7 @@ class MHD(Algorithm):
 
     exchange: Literal["weights", "predictions"] = "weights"
     top_k: Positive | None = None  # 8, or all classes where there are fewer
-    precision: Precision = "float16"  # this key and its neighbours belong to exchange = "predictions"
+    precision: Precision = "float16"
     rest: Rest = "spread"
     send_embedding: bool = True
     nu_emb: NonNegative = 1.0
@@ -94,6 +95,12 @@ class MHD(Algorithm):
             raise ConfigurationError(
                 f"algorithm.top_k = {self.top_k}: there are only {classes} classes; at most {classes}"
             )
+
+    def idle(self, classes: int) -> list[str]:
+        if self.exchange == "predictions":
+            return []
+        usual, own = MHD().completed(classes), self.completed(classes)
+        return [key for key in OF_PREDICTIONS if getattr(own, key) != getattr(usual, key)]
 
     def sent(self, heads: int, classes: int) -> Sent | None:
         """The last head teaches nobody, unless others learn from the same level."""

@@ -1,6 +1,8 @@
 """Tables of accuracies, from summaries."""
 
+import json
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
@@ -8,6 +10,8 @@ from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
+
+from manyheads.experiment import Experiment
 
 Summary = Mapping[str, Any]
 TASKS = ("private", "shared")
@@ -302,13 +306,36 @@ def compare_table(runs: Mapping[str, Sequence[Summary]]) -> Table:
     return table
 
 
-def differences_text(runs: Mapping[str, Sequence[Summary]]) -> list[str]:
-    """A line per run on what it was, where runs differ in more than seeds: `one: mhd, cycle, 4 clients, 600 steps`."""
-    lines = {}
-    for name, (first, *_) in runs.items():
-        exchange = f", {first['exchange']}" if first.get("exchange") else ""
-        lines[name] = f"{what(first)}{exchange}, {len(first['clients'])} clients, {first['steps']} steps"
-    return [f"{name}: {line}" for name, line in lines.items()] if len(set(lines.values())) > 1 else []
+def differences_text(experiments: Mapping[str, Experiment]) -> list[str]:
+    """A line per run on the keys in which they differ: `one: graph.name = "cycle"`. Those of one algorithm only go
+    without saying."""
+    keys = {name: keys_of(experiment) for name, experiment in experiments.items()}
+
+    def differ(key: str) -> bool:
+        values = [own[key] for own in keys.values() if key in own]
+        return any(value != values[0] for value in values)
+
+    lines = {name: keys_text({key: own[key] for key in own if differ(key)}) for name, own in keys.items()}
+    return [f"{name}: {line}" for name, line in lines.items() if line]
+
+
+def keys_of(experiment: Experiment) -> dict[str, object]:
+    """All that decides numbers but for the seed, as `training.steps`."""
+    flat: dict[str, object] = {}
+
+    def add(values: Mapping[str, Any], prefix: str) -> None:
+        for key, value in values.items():
+            if isinstance(value, Mapping):
+                add(value, f"{prefix}{key}.")
+            else:
+                flat[prefix + key] = value
+
+    add(experiment.model_dump(exclude={"seed": True, "training": {"save_seconds"}}), "")
+    return flat
+
+
+def keys_text(keys: Mapping[str, object]) -> str:
+    return ", ".join(f"{key} = {textwrap.shorten(json.dumps(value), MOST_LETTERS)}" for key, value in keys.items())
 
 
 def _accuracy_cells(summaries: Sequence[Summary], heads: int) -> list[str]:

@@ -104,7 +104,7 @@ def _difference(a: Quantity, b: Quantity) -> str:
 
 
 def _apart(both: str, a: str, b: str) -> str:
-    """ "s = 100, MHD" and "s = 100, separate" have their first words in common."""
+    """Their first words in common, as of "s = 100, MHD" and "s = 100, separate", are said once, too."""
     mine, theirs = a.split(", "), b.split(", ")
     same = 0
     while same < min(len(mine), len(theirs)) - 1 and mine[same] == theirs[same]:

@@ -11,13 +11,15 @@ from rich.table import Table
 from manyheads.checks import check
 from manyheads.console import Screen
 from manyheads.errors import ConfigurationError, DataError
+from manyheads.experiment import Experiment
 from manyheads.files import write_whole
 from manyheads.report import plots
+from manyheads.report.tables import keys_of, keys_text
 from manyheads.reproduce import NAMES
 from manyheads.reproduce.base import Found, Reproduction
 from manyheads.reproduce.figures import FIGURES
 from manyheads.reproduce.page import claims, picture, results_page, table, warnings, worth_drawing
-from manyheads.reproduce.request import Request, check_data, chosen
+from manyheads.reproduce.request import Request, check_data, chosen, elsewhere
 from manyheads.reproduce.results import Result, key_of, read_results, same_numbers
 from manyheads.reproduce.runner import (
     CellFailed,
@@ -34,8 +36,14 @@ from manyheads.reproduce.scales import SCALES, Scale
 def reproduce(screen: Screen, request: Request) -> None:
     """Run what is missing, then show each table with its claims and draw its figure."""
     names = chosen(request)
-    stored, again = read_results(request.results, request.scale.name), request.again or request.steps is not None
-    planned = request.plan(names, request.seeds, stored, request.out, again)
+    planned = request.plan(
+        names,
+        stored=read_results(request.results, request.scale.name),
+        out=request.out,
+        seeds=request.seeds,
+        again=request.again or request.steps is not None,
+        keep=request.keep,
+    )
     check_data(planned.jobs, request)
     if request.steps is not None:
         return try_all(screen, planned.jobs, request.steps)
@@ -68,7 +76,7 @@ def of_other_data(names: Sequence[Reproduction], request: Request) -> int:
 def list_table(scale: Scale, results: Path) -> Table:
     """Every name, where it is in the paper, and how much of it is stored."""
     stored = read_results(results, scale.name)
-    title = f"manyheads reproduce NAME --scale {scale.name}; results are in {results}"
+    title = f"manyheads reproduce NAME --scale {scale.name}; results are in {results}{elsewhere(results)}"
     made = Table("name", "in the paper", "what", "cells", "runs that are stored", title=title)
     for name, one in NAMES.items():
         if scale.name not in one.scales:
@@ -84,14 +92,23 @@ def list_table(scale: Scale, results: Path) -> Table:
 
 
 def cells_table(one: Reproduction, scale: Scale, results: Path) -> Table:
+    """Each cell, and in which keys it is not what all cells of the scale are made from."""
     made = Table(
-        "cell",
-        "seeds that are stored",
-        title=f"{one.name}. {scale.name}: {scale.about}; unless its note says otherwise",
+        "cell", "other keys than MHD has at this scale", "seeds that are stored", title=one.name, caption=scale.about
     )
+    usual, cells = keys_of(scale.mhd), one.cells(scale)
     for cell, by_seed in one.found(scale, read_results(results, scale.name)).cells.items():
-        made.add_row(cell, ", ".join(map(str, by_seed)))
+        other = {key: value for key, value in keys_of(cells[cell]).items() if usual.get(key) != value}
+        made.add_row(cell, keys_text(other), ", ".join(map(str, by_seed)))
     return made
+
+
+def one_cell(request: Request) -> Experiment:
+    """The cell that --only names, to start from with something of one's own."""
+    found = {name: cell for one in chosen(request) for name, cell in one.cells(request.scale).items()}
+    if len(request.only) != 1:
+        raise ConfigurationError(f'--toml: say which cell with --only, such as "{next(iter(found))}"')
+    return request.scale.at(found[request.only[0]], request.data)
 
 
 class OnScreen(Watching):
@@ -219,7 +236,8 @@ def show(screen: Screen, names: Sequence[Reproduction], request: Request) -> Non
         if any(found.cells.values()):
             _show_one(screen, one, found, request)
         elif found.cells:
-            screen.say(f"{one.name}: nothing of this is stored in {request.results / request.scale.name}")
+            place = request.results / request.scale.name
+            screen.say(f"{one.name}: nothing of this is stored in {place}{elsewhere(request.results)}")
 
 
 def _show_one(screen: Screen, one: Reproduction, found: Found, request: Request) -> None:

@@ -75,7 +75,7 @@ _TABLE_1 = {
 BASELINES = Reproduction(
     name="baselines",
     title="MHD beside training alone, FedAvg and one model with all data",
-    where="Table 1",
+    where="Table 1, Section 4.3",
     cells=_baselines,
     measures=(PRIVATE, SHARED, LAST),
     printed={
@@ -193,7 +193,7 @@ BASE = Quantity(_pooled, "models trained on all private data")
 FEDMD = Reproduction(
     name="fedmd",
     title="MHD and FedMD at equal private and public samples",
-    where="Table 2",
+    where="Table 2, Section 4.3",
     cells=_fedmd,
     measures=(MEAN, DEVIATION, DIGEST, DIGEST_DEVIATION),
     printed={
@@ -208,7 +208,7 @@ FEDMD = Reproduction(
         Claim(
             "MHD's gap to models trained on all private data is smaller than FedMD's after its last revisit (the "
             "paper: 3.6 against 6.3).",
-            [above(BASE - at("FedMD", MEAN), BASE - at("MHD", MEAN))],
+            [above(at("MHD", MEAN), at("FedMD", MEAN))],  # both have the same base
         ),
         Claim(
             "MHD's clients differ less from each other than FedMD's after its last revisit.",
@@ -221,7 +221,7 @@ FEDMD = Reproduction(
         ),
         Claim(
             "MHD's gap to models trained on all private data is smaller than FedMD's after its last digest.",
-            [above(BASE - at("FedMD", DIGEST), BASE - at("MHD", MEAN))],
+            [above(at("MHD", MEAN), at("FedMD", DIGEST))],
             ours=True,
         ),
         Claim(
@@ -258,7 +258,7 @@ PROBE = Measure("probe", lambda result: 100.0 * mean(result.probe) if result.pro
 TOPOLOGIES = Reproduction(
     name="topologies",
     title="Learning from those one never meets",
-    where="Figures 5 and 6",
+    where="Figures 5 and 6, Section 4.4",
     cells=_topologies,
     measures=(
         PRIVATE,

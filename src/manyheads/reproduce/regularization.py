@@ -87,7 +87,7 @@ def _peak(skew: int, nu_emb: int) -> list[Check]:
 REGULARIZATION = Reproduction(
     name="regularization",
     title="How strongly to distil embeddings and predictions",
-    where="Figure 3, Tables 5 and 6",
+    where="Figure 3, Tables 5 and 6, Section 4.2.1",
     cells=_regularization,
     measures=(PRIVATE, SHARED, AUX_PRIVATE, AUX_SHARED),
     printed=_regularization_printed(),

@@ -1,8 +1,7 @@
 """What was asked for on the command line: which tables, of what data, how; and whether that can be done."""
 
 import difflib
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from manyheads.errors import ConfigurationError, DataError
 from manyheads.experiment import nearest
 from manyheads.reproduce import NAMES
 from manyheads.reproduce.base import Reproduction
+from manyheads.reproduce.places import called
 from manyheads.reproduce.results import Stored
 from manyheads.reproduce.runner import How, Job, Plan, plan
 from manyheads.reproduce.scales import SCALES, Scale
@@ -49,7 +49,16 @@ class Request:
         options_for(**how)  # a mistake in it is said once, before anything starts
         return how
 
-    def plan(self, names: Sequence[Reproduction], seeds: int | None, stored: Stored, out: Path, again: bool) -> Plan:
+    def plan(
+        self,
+        names: Sequence[Reproduction],
+        *,
+        stored: Stored,
+        out: Path,
+        seeds: int | None,
+        again: bool = False,
+        keep: bool = False,
+    ) -> Plan:
         """What has to be run of these names, beside what is stored."""
         return plan(
             names,
@@ -61,13 +70,18 @@ class Request:
             out=out,
             how=self.how,
             again=again,
-            keep=self.keep,
+            keep=keep,
         )
 
 
 def results_folder(given: Path | None) -> Path:
     """Where results are stored: those of the repository where one stands in it."""
     return given or (IN_THE_REPOSITORY if IN_THE_REPOSITORY.is_dir() else ELSEWHERE)
+
+
+def elsewhere(results: Path) -> str:
+    """Where else to look, where there is nothing."""
+    return "" if results.is_dir() else f"; those of the repository: --results REPOSITORY/{IN_THE_REPOSITORY}"
 
 
 def scale_named(name: str) -> Scale:
@@ -78,12 +92,12 @@ def scale_named(name: str) -> Scale:
 
 def chosen(request: Request) -> list[Reproduction]:
     """Those that were asked for, at a scale where they make sense; "all" are all of these."""
-    names, scale = request.names, request.scale
-    if not names:
+    scale = request.scale
+    if not request.names:
         raise ConfigurationError("NAME: missing; manyheads reproduce --list shows what there is")
+    names = called(request.names)
     if "all" in names:
         names = [name for name, one in NAMES.items() if scale.name in one.scales]
-    names = list(dict.fromkeys(here for name in names for here in _called(name)))
     for name in names:
         if name not in NAMES:
             raise ConfigurationError(f"{name}: unknown name; {nearest(name, [*NAMES, 'all'])}")
@@ -100,31 +114,6 @@ def chosen(request: Request) -> list[Reproduction]:
             hint = f'did you mean "{near[0]}"?' if near else f"manyheads reproduce {names[0]} --list shows its cells"
             raise ConfigurationError(f'--only "{cell}": there is no such cell; {hint}')
     return found
-
-
-def _called(name: str) -> list[str]:
-    """What the paper calls "Table 5" or "Section 4.2.2", by the names that it has here; any other name as it is."""
-    sought = _places(name)
-
-    def in_it(place: str) -> bool:  # Section 4.2.2 is in Section 4.2
-        return any(place == each or place.startswith(f"{each}.") for each in sought)
-
-    return [one.name for one in NAMES.values() if any(map(in_it, _places(one.where)))] or [name]
-
-
-def _places(text: str) -> set[str]:
-    """Where something is in the paper: "Figure 4, Tables 7 and 8" are three places, "Figs. 3-5" too, "4.2.2" is one."""
-    sought = f"section {text}" if re.fullmatch(r"\d+(\.\d+)+", text) else text.lower().replace("\N{EN DASH}", "-")
-    listed = re.findall(r"(fig|tab|sec)[a-z.]*\s*(\d[\d.]*(?:\s*(?:,|and|-)\s*\d[\d.]*)*)", sought)
-    return {f"{kind} {number}" for kind, numbers in listed for number in _numbers(numbers)}
-
-
-def _numbers(text: str) -> Iterator[str]:
-    """Of "1, 3-5" four."""
-    for first, last in re.findall(r"(\d[\d.]*)(?:\s*-\s*(\d+))?", text):
-        yield first.rstrip(".")
-        if last and first.isdigit():
-            yield from map(str, range(int(first) + 1, int(last) + 1))
 
 
 def check_data(jobs: Sequence[Job], request: Request) -> None:

@@ -14,14 +14,14 @@ from manyheads.reproduce.runner import run_all
 def verify(screen: Screen, request: Request) -> None:
     """Run once more what is stored, elsewhere, and say whether it is the same. Stopped, it goes on."""
     scale, names = request.scale, chosen(request)
-    place = request.out / "verified" / "-".join(one.name for one in names)
+    place = request.out / "verified" / scale.name / "-".join(one.name for one in names)
     stored = read_results(request.results, scale.name)
     parts = [one.found(scale, stored).part(request.only, request.seeds) for one in names]
     asked = {(r.key, r.seed) for part in parts for by_seed in part.cells.values() for r in by_seed.values()}
     if not asked:
         raise ConfigurationError(f"--verify: nothing of this is stored in {request.results / scale.name}")
     seeds = max(seed for _, seed in asked) + 1
-    planned = request.plan(names, seeds, read_results(place, scale.name), place / "runs", again=False)
+    planned = request.plan(names, stored=read_results(place, scale.name), out=place / "runs", seeds=seeds)
     jobs = [job for job in planned.jobs if (key_of(job.experiment), job.experiment.seed) in asked]
     check_data(jobs, request)
     with screen.work(scale.name, sum(job.work for job in jobs)) as move:
@@ -33,6 +33,7 @@ def verify(screen: Screen, request: Request) -> None:
     shutil.rmtree(place)
     with contextlib.suppress(OSError):  # another one that was stopped is still there
         place.parent.rmdir()
+        place.parent.parent.rmdir()
     same = sum(not result.apart_from(stored[result.key, result.seed]) for result in made)
     if same < len(made):
         raise RunError(f"{len(made) - same} of {len(made)} gave other numbers than are stored")
