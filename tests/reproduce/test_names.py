@@ -218,3 +218,11 @@ def test_supervised_takes_as_many_steps_as_one_client() -> None:
     assert cells["supervised"].training.steps == cells["s = 100, MHD"].training.steps
     assert cells["supervised, longer"].training.steps == cells["s = 100, MHD+"].training.steps
     assert cells["supervised"].clients == 1
+
+
+def test_the_readme_counts_claims_as_the_page_does() -> None:
+    total = next(line for line in (ROOT / "docs" / "results.md").read_text().splitlines() if "**all**" in line)
+    _, _, _, *counts, _ = (cell.strip() for cell in total.split("|"))
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert len(counts) == 2
+    assert all(count in readme for count in counts)

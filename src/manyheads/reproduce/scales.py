@@ -62,7 +62,7 @@ DIGITS = Scale(
             "augment": "none",
         },
         model={"backbone": "cnn", "width": 16, "auxiliary_heads": 4},
-        algorithm={"name": "mhd", "pool_size": 8, "pool_every": 10, "ramp": {"hold": 0.1, "rise": 0.3}},
+        algorithm={"name": "mhd", "pool_size": 8, "pool_every": 2, "ramp": {"hold": 0.1, "rise": 0.3}},
         training={
             "steps": 600,
             "batch_size": 32,
