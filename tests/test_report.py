@@ -216,14 +216,15 @@ def test_what_runs_differ_in_is_said() -> None:
     ring = Experiment(clients=3, data={"source": "digits"}, graph={"name": "cycle"})
     few = ring.with_values(seed=1, algorithm={"exchange": "predictions", "ramp": {"hold": 0.5}})
     told = ring.with_values(algorithm={"exchange": "weights", "ramp": {"hold": 0.1}})
-    assert tables.differences_text({"one": told, "two": few, "three": ring.with_values(algorithm={"name": "x"})}) == [
+    other = ring.with_values(algorithm={"name": "x"})
+    assert tables.differences_text({"one": told.keys(), "two": few.keys(), "three": other.keys()}) == [
         'one: algorithm.name = "mhd", algorithm.exchange = "weights", algorithm.ramp.hold = 0.1',
         'two: algorithm.name = "mhd", algorithm.exchange = "predictions", algorithm.ramp.hold = 0.5',
         'three: algorithm.name = "x"',
     ]
-    assert tables.differences_text({"one": ring, "two": ring.with_values(seed=1)}) == []
+    assert tables.differences_text({"one": ring.keys(), "two": ring.with_values(seed=1).keys()}) == []
     wide = ring.with_values(model={"width": [8, 8, 16]})
-    assert tables.differences_text({"one": wide, "two": ring})[0] == "one: model.width = [8, 8, 16]"
+    assert tables.differences_text({"one": wide.keys(), "two": ring.keys()})[0] == "one: model.width = [8, 8, 16]"
 
 
 def test_a_doubt_is_said_where_the_last_head_knows_less_than_the_main_one() -> None:

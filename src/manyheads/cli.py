@@ -297,7 +297,8 @@ def compare(
             check_same_experiment(read_experiment(first), folder)
     summaries = {name: [read_summary(run) for run in run_folders(folder)] for name, folder in named.items()}
     screen.show(tables.compare_table(summaries))
-    for text in tables.differences_text({name: read_experiment(run_folders(at)[0]) for name, at in named.items()}):
+    experiments = {name: read_experiment(run_folders(folder)[0]) for name, folder in named.items()}
+    for text in tables.differences_text({name: experiment.keys() for name, experiment in experiments.items()}):
         screen.say(text)
     if plot is not None:
         plots.save(plots.compare_figure({name: run_folders(folder) for name, folder in named.items()}), plot)

@@ -280,6 +280,20 @@ class Experiment(Section):
     def __str__(self) -> str:
         return tomli_w.dumps(_without_none(self.model_dump()))
 
+    def keys(self) -> dict[str, object]:
+        """Every key that decides numbers but for the seed, with its section: `training.steps`."""
+        found: dict[str, object] = {}
+
+        def add(values: Mapping[str, Any], prefix: str) -> None:
+            for key, value in values.items():
+                if isinstance(value, Mapping):
+                    add(value, f"{prefix}{key}.")
+                else:
+                    found[prefix + key] = value
+
+        add(self.model_dump(exclude={"seed": True, "training": {"save_seconds"}}), "")
+        return found
+
     def fingerprint(self, *, seed: bool = True) -> str:
         """A hash of every key that decides numbers (how often to save does not), with or without the seed."""
         values = self.model_dump(exclude={"training": {"save_seconds"}, **({} if seed else {"seed": True})})

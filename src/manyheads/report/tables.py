@@ -11,8 +11,6 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from manyheads.experiment import Experiment
-
 Summary = Mapping[str, Any]
 TASKS = ("private", "shared")
 MOST_CLASSES = 20  # more have no row or column of their own
@@ -306,10 +304,9 @@ def compare_table(runs: Mapping[str, Sequence[Summary]]) -> Table:
     return table
 
 
-def differences_text(experiments: Mapping[str, Experiment]) -> list[str]:
-    """A line per run on the keys in which they differ: `one: graph.name = "cycle"`. Those of one algorithm only go
-    without saying."""
-    keys = {name: keys_of(experiment) for name, experiment in experiments.items()}
+def differences_text(keys: Mapping[str, Mapping[str, object]]) -> list[str]:
+    """A line per run on the keys in which they differ: `one: graph.name = "cycle"`. Those that only one algorithm has
+    go without saying."""
 
     def differ(key: str) -> bool:
         values = [own[key] for own in keys.values() if key in own]
@@ -317,21 +314,6 @@ def differences_text(experiments: Mapping[str, Experiment]) -> list[str]:
 
     lines = {name: keys_text({key: own[key] for key in own if differ(key)}) for name, own in keys.items()}
     return [f"{name}: {line}" for name, line in lines.items() if line]
-
-
-def keys_of(experiment: Experiment) -> dict[str, object]:
-    """All that decides numbers but for the seed, as `training.steps`."""
-    flat: dict[str, object] = {}
-
-    def add(values: Mapping[str, Any], prefix: str) -> None:
-        for key, value in values.items():
-            if isinstance(value, Mapping):
-                add(value, f"{prefix}{key}.")
-            else:
-                flat[prefix + key] = value
-
-    add(experiment.model_dump(exclude={"seed": True, "training": {"save_seconds"}}), "")
-    return flat
 
 
 def keys_text(keys: Mapping[str, object]) -> str:

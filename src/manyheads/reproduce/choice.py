@@ -46,7 +46,7 @@ def why_no_ramp_fails(pool_every: int) -> tuple[Candidate, ...]:
 SHORT, USUAL, LONG, LONGEST, NONE = (0.05, 0.15), (0.1, 0.3), (0.2, 0.4), (0.3, 0.5), (0.0, 0.0)
 CANDIDATES = {
     "digits": (
-        *(Candidate(every, ramp) for every, ramp in product((2, 5, 10, 20), (USUAL, LONG))),  # 2: as often as in the paper
+        *(Candidate(every, ramp) for every, ramp in product((2, 5, 10, 20), (USUAL, LONG))),
         Candidate(2, NONE),  # the paper's, in its share of the steps
         Candidate(10, NONE),
         Candidate(10, NONE, pool_start="empty"),

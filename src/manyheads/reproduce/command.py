@@ -14,7 +14,7 @@ from manyheads.errors import ConfigurationError, DataError
 from manyheads.experiment import Experiment
 from manyheads.files import write_whole
 from manyheads.report import plots
-from manyheads.report.tables import keys_of, keys_text
+from manyheads.report.tables import keys_text
 from manyheads.reproduce import NAMES
 from manyheads.reproduce.base import Found, Reproduction
 from manyheads.reproduce.figures import FIGURES
@@ -96,9 +96,9 @@ def cells_table(one: Reproduction, scale: Scale, results: Path) -> Table:
     made = Table(
         "cell", "other keys than MHD has at this scale", "seeds that are stored", title=one.name, caption=scale.about
     )
-    usual, cells = keys_of(scale.mhd), one.cells(scale)
+    usual, cells = scale.mhd.keys(), one.cells(scale)
     for cell, by_seed in one.found(scale, read_results(results, scale.name)).cells.items():
-        other = {key: value for key, value in keys_of(cells[cell]).items() if usual.get(key) != value}
+        other = {key: value for key, value in cells[cell].keys().items() if usual.get(key) != value}
         made.add_row(cell, keys_text(other), ", ".join(map(str, by_seed)))
     return made
 
