@@ -36,14 +36,7 @@ from manyheads.reproduce.scales import SCALES, Scale
 def reproduce(screen: Screen, request: Request) -> None:
     """Run what is missing, then show each table with its claims and draw its figure."""
     names = chosen(request)
-    planned = request.plan(
-        names,
-        stored=read_results(request.results, request.scale.name),
-        out=request.out,
-        seeds=request.seeds,
-        again=request.again or request.steps is not None,
-        keep=request.keep,
-    )
+    planned = request.plan(names, read_results(request.results, request.scale.name))
     check_data(planned.jobs, request)
     if request.steps is not None:
         return try_all(screen, planned.jobs, request.steps)

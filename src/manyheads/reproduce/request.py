@@ -49,28 +49,19 @@ class Request:
         options_for(**how)  # a mistake in it is said once, before anything starts
         return how
 
-    def plan(
-        self,
-        names: Sequence[Reproduction],
-        *,
-        stored: Stored,
-        out: Path,
-        seeds: int | None,
-        again: bool = False,
-        keep: bool = False,
-    ) -> Plan:
+    def plan(self, names: Sequence[Reproduction], stored: Stored) -> Plan:
         """What has to be run of these names, beside what is stored."""
         return plan(
             names,
             self.scale,
-            seeds=seeds,
+            seeds=self.seeds,
             only=self.only,
             data=self.data,
             stored=stored,
-            out=out,
+            out=self.out,
             how=self.how,
-            again=again,
-            keep=keep,
+            again=self.again or self.steps is not None,
+            keep=self.keep,
         )
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import shutil
+from dataclasses import replace
 
 from manyheads.console import Screen
 from manyheads.errors import ConfigurationError, RunError
@@ -20,8 +21,8 @@ def verify(screen: Screen, request: Request) -> None:
     asked = {(r.key, r.seed) for part in parts for by_seed in part.cells.values() for r in by_seed.values()}
     if not asked:
         raise ConfigurationError(f"--verify: nothing of this is stored in {request.results / scale.name}")
-    seeds = max(seed for _, seed in asked) + 1
-    planned = request.plan(names, stored=read_results(place, scale.name), out=place / "runs", seeds=seeds)
+    anew = replace(request, out=place / "runs", seeds=max(seed for _, seed in asked) + 1)
+    planned = anew.plan(names, read_results(place, scale.name))
     jobs = [job for job in planned.jobs if (key_of(job.experiment), job.experiment.seed) in asked]
     check_data(jobs, request)
     with screen.work(scale.name, sum(job.work for job in jobs)) as move:
