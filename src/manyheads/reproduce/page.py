@@ -31,7 +31,7 @@ number ("close", "virtually no effect"), the bound is ours. *Ours* are claims th
 in the overview. † marks claims that were changed after results had been seen: their notes say how. What each cell is:
 the notes in `experiments/mhd/`, with what is known about failures. *Code* is a hash of the files that decide numbers;
 different ones in a table are versions that give the same numbers (`SAME_NUMBERS` in `reproduce/results.py` names the
-tests).
+tests). *Minutes in sum* adds up what each run took; where several ran at a time, all of them together took less.
 """
 
 
