@@ -93,7 +93,7 @@ def test_the_hash_is_of_code_that_decides_numbers(tmp_path: Path, monkeypatch: p
         return code_of_numbers.__wrapped__()
 
     assert with_line("# a comment", "engine/crew.py") == code_of_numbers()
-    assert with_line("X = 1", "cli.py") == code_of_numbers()
+    assert with_line("X = 1", "cli/runs.py") == code_of_numbers()
     assert with_line("X = 1", "engine/crew.py") != code_of_numbers()
 
 

@@ -1,0 +1,82 @@
+"""The command line. Every mistake ends in one line on standard error and exit status 2."""
+
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from manyheads.cli.data import pack_images, split
+from manyheads.cli.paper import reproduce
+from manyheads.cli.runs import compare, demo, evaluate_run, export, frontier, resume_run, run
+from manyheads.errors import ManyheadsError, Stopped
+from manyheads.training import Interrupted
+from manyheads.version import __version__
+
+MISTAKE, STOPPED = 2, 130
+COMMANDS: dict[str, Callable[..., None]] = {
+    "demo": demo,
+    "run": run,
+    "resume": resume_run,
+    "split": split,
+    "pack": pack_images,
+    "compare": compare,
+    "evaluate": evaluate_run,
+    "frontier": frontier,
+    "reproduce": reproduce,
+    "export": export,
+}
+
+app = typer.Typer(
+    help="Many heads are better than one: clients with private data teach each other, without a server.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def guarded(function: Callable[..., None]) -> Callable[..., None]:
+    """A command whose mistakes are one line, and whose interruption says how to go on."""
+
+    @functools.wraps(function)
+    def command(*args: Any, **kwargs: Any) -> None:
+        try:
+            function(*args, **kwargs)
+        except (Interrupted, Stopped) as stopped:
+            print(f"\n{stopped}", file=sys.stderr)
+            raise typer.Exit(STOPPED) from None
+        except ManyheadsError as error:
+            print(f"error: {error}", file=sys.stderr)
+            raise typer.Exit(MISTAKE) from None
+        except OSError as error:
+            print(f"error: {error.filename or function.__name__}: {error.strerror or error}", file=sys.stderr)
+            raise typer.Exit(MISTAKE) from None
+        except KeyboardInterrupt:
+            print("\nleft at once; a run folder goes on from its last save with: manyheads resume RUN", file=sys.stderr)
+            raise typer.Exit(STOPPED) from None
+
+    return command
+
+
+def version(show: bool) -> None:
+    if show:
+        print(f"manyheads {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def common(
+    show_version: Annotated[bool, typer.Option("--version", callback=version, is_eager=True)] = False,
+) -> None:
+    pass
+
+
+for _name, _function in COMMANDS.items():
+    app.command(_name)(guarded(_function))
+
+
+def main() -> None:
+    sys.path.append(str(Path.cwd()))  # an algorithm of one's own may lie in the working folder
+    app()

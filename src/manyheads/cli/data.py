@@ -1,0 +1,83 @@
+"""Data: who owns what, and folders that training reads without loading them."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from manyheads.checks import check
+from manyheads.cli.options import ExperimentFile, Quiet, Settings
+from manyheads.console import Screen
+from manyheads.data.pack import pack, verify
+from manyheads.data.sources.packs import read_card
+from manyheads.errors import ConfigurationError, DataError, Stopped
+from manyheads.experiment import DataConfig, Experiment
+from manyheads.report import plots, tables
+
+
+def split(
+    experiment: ExperimentFile,
+    settings: Settings = None,
+    plot: Annotated[Path | None, typer.Option(help="Where the picture goes.", show_default="NAME-split.png")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Show who owns which samples, before anything is trained."""
+    screen = Screen(quiet)
+    checked = check(Experiment.load(experiment, settings or ()), to_train=False)
+    parts, dataset, counts = checked.split, checked.dataset, checked.label_counts().tolist()
+    names = [checked.client_name(client) for client in range(len(counts))]
+    screen.show(tables.split_table(counts, parts.primary_labels, dataset.class_names, names))
+    if any(parts.primary_labels):
+        owners = tables.primary_clients(parts.primary_labels, dataset.classes)
+        screen.say("Labels by number of primary clients: " + ", ".join(f"{labels} with {n}" for n, labels in owners))
+    screen.say("Samples: " + ", ".join(f"{name} {count}" for name, count in checked.sample_counts().items()))
+    for note in checked.notes:
+        screen.say(f"note: {note}")
+    picture = plot or Path(f"{experiment.stem}-split.png")
+    plots.save(plots.split_figure(counts, parts.primary_labels, dataset.class_names, names), picture)
+    screen.say(f"Picture: {picture}")
+
+
+def pack_images(
+    what: Annotated[Path, typer.Argument(metavar="WHAT", help="An experiment (its data), a folder, or an .npz file.")],
+    out: Annotated[Path | None, typer.Argument(metavar="OUT", help="The new folder.")] = None,
+    size: Annotated[int | None, typer.Option(min=1, help="Height and width.", show_default="as they are")] = None,
+    source: Annotated[str | None, typer.Option(help="Of a folder: folder, clients, huggingface, ...")] = None,
+    settings: Settings = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes.", show_default="one per core")] = None,
+    check_only: Annotated[bool, typer.Option("--verify", help="WHAT is packed: compare every image's hash.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make a folder that training reads without loading it into memory: `source = "packed"`."""
+    screen = Screen(quiet)
+    if check_only:
+        with screen.images("verifying", "damaged") as progress:
+            damaged = verify(what, progress)
+        if damaged:
+            raise DataError(f"{what}: {len(damaged)} images are damaged, the first {damaged[0]}; pack it again")
+        count = sum(part["images"][0] for part in read_card(what)["parts"].values())
+        screen.say(f"{what}: all {count:,} images are what they were when they were packed.")
+        return
+    if out is None:
+        raise ConfigurationError("OUT: missing; manyheads pack WHAT OUT --size 64")
+    config = _data_of(what, source, [*(settings or ()), *([f"data.size={size}"] if size else ())])
+    try:
+        with screen.images("packing", "unreadable") as progress:
+            card = pack(config, out, workers=workers or os.cpu_count() or 1, progress=progress)
+    except KeyboardInterrupt:
+        raise Stopped("stopped; the same command goes on where it stopped") from None
+    for line in (*card["notes"], *tables.unreadable_text(card, out)):
+        screen.say(f"note: {line}")
+    screen.say(tables.packed_text(card, out))
+
+
+def _data_of(what: Path, source: str | None, settings: list[str]) -> DataConfig:
+    """`[data]` of an experiment, or of a path on the command line."""
+    if what.suffix == ".toml":
+        if source is not None:
+            settings = [*settings, f"data.source={source}"]
+        return Experiment.load(what, settings).data
+    kind = source or ("npz" if what.suffix == ".npz" else "folder")
+    loaded = Experiment.from_toml(f'clients = 1\n[data]\nsource = "{kind}"\n', "pack", settings)
+    return loaded.with_values(data={"path": str(what)}).data

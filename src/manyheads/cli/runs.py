@@ -1,0 +1,274 @@
+"""Runs: start them, go on with them, look at what came of them."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Annotated, Any
+
+import typer
+
+from manyheads.checks import check
+from manyheads.cli.options import (
+    Address,
+    DeviceName,
+    EngineName,
+    ExperimentFile,
+    GpusPerClient,
+    PrecisionName,
+    Profile,
+    Quiet,
+    RunPath,
+    Seeds,
+    Settings,
+    TrainingDevice,
+    Workers,
+)
+from manyheads.console import Screen
+from manyheads.demo import DEMO_OUT, demo_runs, make_room, moral
+from manyheads.engine.parallel import usable_cores
+from manyheads.errors import RunError, Stopped
+from manyheads.experiment import Experiment
+from manyheads.export import client_number
+from manyheads.export import export as export_model
+from manyheads.files import write_whole
+from manyheads.frontier import cells
+from manyheads.judge import judge
+from manyheads.report import plots, tables
+from manyheads.reproduce.results import slug
+from manyheads.runs import read_experiment, read_summary
+from manyheads.series import (
+    BETWEEN_RUNS,
+    check_same_experiment,
+    plot_if_missing,
+    run_folders,
+    run_or_go_on,
+    short_names,
+)
+from manyheads.training import Interrupted, Result, resume, train
+
+
+def demo(
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    out: Annotated[
+        Path, typer.Option(help="Where its runs go; what an earlier demo left there is replaced.")
+    ] = DEMO_OUT,
+    quiet: Quiet = False,
+) -> None:
+    """Eight clients with three digits each: alone, teaching each other, and with all their data in one model."""
+    screen = Screen(quiet)
+    runs = demo_runs(seed)
+    make_room(out, runs)
+    summaries = {}
+    for name, experiment in runs.items():
+        with screen.watch(name) as watcher:
+            # The same bits as with one process, in less time.
+            engine = "parallel" if min(usable_cores(), experiment.clients) > 1 else "plain"
+            result = train(experiment, out / name, engine=engine, observer=watcher)
+        if result.stop_requested:
+            raise Stopped(BETWEEN_RUNS)
+        summaries[name] = result.summary
+    for name in runs:
+        plots.plot_run(out / name)
+    plots.save(plots.compare_figure({name: [out / name] for name in runs}), out / "demo.png")
+    screen.show(tables.compare_table({name: [summary] for name, summary in summaries.items()}))
+    screen.say(moral(summaries))
+    screen.say(f"Picture: {out / 'demo.png'}. Runs: {', '.join(str(out / name) for name in runs)}.")
+
+
+def run(
+    experiment: ExperimentFile,
+    settings: Settings = None,
+    seeds: Seeds = 1,
+    out: Annotated[Path | None, typer.Option(help="The run folder.", show_default="runs/NAME")] = None,
+    engine: EngineName = "plain",
+    device: TrainingDevice = None,
+    workers: Workers = None,
+    address: Address = None,
+    gpus_per_client: GpusPerClient = None,
+    precision: PrecisionName = None,
+    profile: Profile = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run an experiment."""
+    screen, how = Screen(quiet), _how(engine, device, workers, address, gpus_per_client, precision, profile)
+    loaded = Experiment.load(experiment, settings or ())
+    folder = out or Path("runs") / experiment.stem
+    if seeds == 1:
+        with screen.watch(folder.name) as watcher:
+            result = train(loaded, folder, **how, observer=watcher)
+        _show_result(screen, result, folder, profile=profile)
+        return
+    if (folder / "experiment.toml").exists():
+        raise RunError(f"{folder}: is a run itself; give another folder with --out")
+    first = check(loaded)
+    check_same_experiment(first.experiment, folder)
+    numbers = range(loaded.seed, loaded.seed + seeds)
+    every = {seed: check(loaded.with_values(seed=seed), loaded=first).experiment for seed in numbers}
+    try:
+        summaries = [run_or_go_on(screen, seeded, folder / f"seed-{seed}", how) for seed, seeded in every.items()]
+    except Interrupted:
+        raise Stopped("stopped and saved; the same command goes on with this seed and the next ones") from None
+    screen.show(tables.seeds_table(summaries))
+    screen.say(f"Runs: {folder}/seed-*")
+
+
+def resume_run(
+    folder: RunPath,
+    engine: Annotated[str | None, typer.Option(help="How windows are run.", show_default="as it was started")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda.", show_default="as it was started")] = None,
+    workers: Workers = None,
+    address: Address = None,
+    gpus_per_client: GpusPerClient = None,
+    precision: Annotated[
+        str | None, typer.Option(help="Of a GPU: bf16, tf32 or float32.", show_default="as it was started")
+    ] = None,
+    profile: Profile = False,
+    quiet: Quiet = False,
+) -> None:
+    """Go on with a run that was stopped or killed; it ends with the same bits as one that never was."""
+    screen = Screen(quiet)
+    read_experiment(folder)
+    if (folder / "summary.json").exists():
+        screen.say(f"{folder}: this run has ended already.")
+        plot_if_missing(folder)
+        _show_tables(screen, read_summary(folder))
+        return
+    with screen.watch(folder.name) as watcher:
+        how = _how(engine, device, workers, address, gpus_per_client, precision, profile)
+        result = resume(folder, **how, observer=watcher)
+    _show_result(screen, result, folder, profile=profile)
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Finished run folders.")],
+    plot: Annotated[Path | None, typer.Option(help="Also draw them into this PNG file.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Show runs side by side."""
+    screen = Screen(quiet)
+    named = dict(zip(short_names(runs), runs, strict=True))
+    for folder in runs:
+        first = run_folders(folder)[0]
+        if first != folder:
+            check_same_experiment(read_experiment(first), folder)
+    summaries = {name: [read_summary(run) for run in run_folders(folder)] for name, folder in named.items()}
+    screen.show(tables.compare_table(summaries))
+    experiments = {name: read_experiment(run_folders(folder)[0]) for name, folder in named.items()}
+    for text in tables.differences_text({name: experiment.keys() for name, experiment in experiments.items()}):
+        screen.say(text)
+    if plot is not None:
+        plots.save(plots.compare_figure({name: run_folders(folder) for name, folder in named.items()}), plot)
+        screen.say(f"Picture: {plot}")
+
+
+def evaluate_run(
+    folder: RunPath,
+    with_probe: Annotated[
+        bool, typer.Option("--probe", help="Also fit a fresh linear head on each frozen embedding: what it allows.")
+    ] = False,
+    device: DeviceName = "cpu",
+    quiet: Quiet = False,
+) -> None:
+    """Judge a finished run again: every head on everybody's data, hop by hop; writes RUN/evaluation.json."""
+    screen = Screen(quiet)
+    judged = judge(folder, device=device, with_probe=with_probe)
+    write_whole(folder / "evaluation.json", json.dumps(judged.measured, indent=1).encode())
+    _show_tables(screen, judged.summary | {"taught": None})  # that was counted while it trained
+    screen.say(f"Written: {folder / 'evaluation.json'}")
+
+
+def frontier(
+    experiment: ExperimentFile,
+    settings: Settings = None,
+    seeds: Seeds = 1,
+    out: Annotated[Path | None, typer.Option(help="Where its runs go.", show_default="runs/NAME-frontier")] = None,
+    engine: EngineName = "plain",
+    device: TrainingDevice = None,
+    workers: Workers = None,
+    address: Address = None,
+    gpus_per_client: GpusPerClient = None,
+    precision: PrecisionName = None,
+    quiet: Quiet = False,
+) -> None:
+    """Bytes against accuracy: smaller and smaller exchanges, gossip averaging, and FedAvg (on the complete graph)."""
+    screen, how = Screen(quiet), _how(engine, device, workers, address, gpus_per_client, precision)
+    loaded = check(Experiment.load(experiment, settings or ()))
+    folder = out or Path("runs") / f"{experiment.stem}-frontier"
+    made = cells(loaded.experiment, loaded.dataset.classes)
+    places = {name: folder / slug(name) for name in made}
+    for name, cell in made.items():  # all of them before the first is run
+        check_same_experiment(check(cell.experiment, loaded=loaded).experiment, places[name])
+    summaries: dict[str, list[dict[str, Any]]] = {name: [] for name in made}
+    try:
+        for name, cell in made.items():
+            for seed in range(loaded.experiment.seed, loaded.experiment.seed + seeds):
+                place, seeded = places[name] / f"seed-{seed}", cell.experiment.with_values(seed=seed)
+                summaries[name].append(run_or_go_on(screen, seeded, place, how, name))
+    except Interrupted:
+        raise Stopped("stopped and saved; the same command goes on where it stopped") from None
+    screen.show(tables.compare_table(summaries))
+    points = [
+        (name, cell.kind, mean(map(mean, (s["bytes_received"] for s in summaries[name]))), _last_head(summaries[name]))
+        for name, cell in made.items()
+    ]
+    if seeds == 1:
+        screen.say("One seed: differences of some points may be chance; --seeds 3 shows the spread.")
+    plots.save(plots.frontier_figure(points), folder / "frontier.png")
+    screen.say(f"Picture: {folder / 'frontier.png'}. Runs: {folder}/*/seed-*")
+
+
+def _last_head(summaries: Sequence[dict[str, Any]]) -> list[float]:
+    return [summary["shared_accuracy"][-1] for summary in summaries]
+
+
+def export(
+    folder: RunPath,
+    client: Annotated[str, typer.Option(help="Whose model: a number, or a name.")] = "0",
+    out: Annotated[Path | None, typer.Option(help="The new folder.", show_default="RUN/exports/NAME")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write a client's model as files with a model card; `manyheads.load_model` reads them."""
+    number = client_number(folder, int(client) if client.lstrip("-").isdigit() else client)
+    place = out or folder / "exports" / read_summary(folder)["clients"][number]["name"]
+    card = export_model(folder, number, place)
+    Screen(quiet).say(f"{place}: {card['name']}, {card['heads']} heads, {len(card['classes'])} classes; see README.md")
+
+
+def _show_result(screen: Screen, result: Result, folder: Path, *, profile: bool = False) -> None:
+    pictures = plots.plot_run(folder)
+    summary = result.summary
+    _show_tables(screen, summary)
+    for text in tables.collapse_text(summary["collapsed"], summary["classes"]):
+        screen.say(f"warning: {text}")
+    if len(summary["shared_accuracy"]) > 1:
+        screen.say(tables.deploy_text(summary))
+    if doubt := tables.doubt_text(summary):
+        screen.say(doubt)
+    screen.say(
+        f"{summary['steps']} steps in {summary['seconds']:.1f} s "
+        f"({summary['client_steps_per_second']:.0f} client-steps/s); received by all clients together: "
+        f"{tables.bytes_text(summary['bytes_received_total'])}. Run: {folder}; pictures: {pictures[0].parent}"
+    )
+    if profile:
+        screen.say(tables.time_text(summary))
+        screen.say(f"A trace of two steps, for chrome://tracing or ui.perfetto.dev: {folder / 'trace.json'}")
+
+
+def _show_tables(screen: Screen, summary: dict[str, Any]) -> None:
+    """Accuracies; where clients learn from each other also hop by hop, and who taught whom."""
+    screen.show(tables.run_table(summary))
+    for text in tables.after_text(summary):
+        screen.say(text)
+    if sum(summary["bytes_received"]) > 0:
+        screen.show(tables.hop_table(summary))
+    if summary.get("taught"):
+        screen.show(tables.taught_table(summary))
+        if summary["taught"]["right"] is not None:
+            screen.show(tables.taught_by_class_table(summary))
+
+
+def _how(*given: Any) -> dict[str, Any]:
+    """The keywords of `train` and `resume` that say how windows are run."""
+    names = ("engine", "device", "workers", "address", "gpus_per_client", "precision", "profile")
+    return dict(zip(names, given, strict=False))
