@@ -21,8 +21,9 @@ def a_result(shared: float, seed: int = 0, heads: int = 1, **values: object) -> 
     return Result.model_validate(given | values)
 
 
-def found_with(cells: Mapping[str, Sequence[float]], heads: int = 1) -> Found:
+def found_with(cells: Mapping[str, Sequence[float]], heads: int = 1, doubt: float = 0.0) -> Found:
     """Shared accuracies of the last head, by cell and seed."""
     return Found(
-        {cell: {seed: a_result(value, seed, heads) for seed, value in enumerate(by)} for cell, by in cells.items()}
+        {cell: {seed: a_result(value, seed, heads) for seed, value in enumerate(by)} for cell, by in cells.items()},
+        doubt,
     )

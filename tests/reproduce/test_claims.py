@@ -1,7 +1,11 @@
 """A claim is judged by what was stored, seed by seed."""
 
+from pathlib import Path
+from statistics import median, stdev
+
 import pytest
 
+from manyheads.reproduce import NAMES
 from manyheads.reproduce.base import (
     LAST,
     PRIVATE,
@@ -15,7 +19,11 @@ from manyheads.reproduce.base import (
     near,
     rising,
 )
+from manyheads.reproduce.results import read_results
+from manyheads.reproduce.scales import SCALES, Scale
 from tests.reproduce import found_with
+
+RESULTS = Path(__file__).parents[2] / "experiments" / "mhd" / "results"
 
 
 def verdict(claim: Claim, found: Found) -> str | None:
@@ -73,6 +81,30 @@ def test_each_part_is_judged_by_the_seeds_that_it_has() -> None:
     assert judged.seeds == 1
     assert Claim("", []).verdict(found) is None
     assert verdict(Claim("", [above(d, b), above(b, c)]), found) == "unclear"  # not "yes", for seed 0 alone
+
+
+def test_one_seed_close_to_a_bound_decides_nothing() -> None:
+    found = found_with({"a": [0.5], "b": [0.498], "c": [0.4, 0.41], "d": [0.401, 0.411]}, doubt=0.3)
+    a, b, c, d = (at(cell, LAST) for cell in "abcd")
+    for close in (above(a, b), above(b, a), near(a, b, within=0.4), above(a, c, by=9.9)):
+        assert verdict(Claim("", [close]), found) == "unclear"
+    judged = Claim("", [above(b, a)]).verdict(found)
+    assert judged is not None
+    assert judged.parts == ("shared, last head: b minus a: -0.2 (0/1, too close)",)
+    assert verdict(Claim("", [above(a, b), above(c, a)]), found) == "no"  # another part fails
+    assert verdict(Claim("", [above(a, c), near(a, b, within=1.0)]), found) == "yes"
+    assert verdict(Claim("", [above(d, c)]), found) == "yes"  # two seeds say the same
+
+
+@pytest.mark.parametrize("scale", [scale for scale in SCALES.values() if scale.doubt])
+def test_how_close_is_too_close_was_measured(scale: Scale) -> None:
+    stored = read_results(RESULTS, scale.name)
+    deviations = []
+    for one in NAMES.values():
+        found = one.found(scale, stored)
+        by_part = [check.quantity.of(found) for claim in one.claims_at(scale) for check in claim.checks]
+        deviations += [stdev(by_seed.values()) for by_seed in by_part if len(by_seed) == 3]
+    assert median(deviations) == pytest.approx(scale.doubt, abs=0.1)
 
 
 def test_parts_say_what_they_compare_and_where_it_must_lie() -> None:

@@ -1,6 +1,6 @@
 """Every table and figure of the paper: its cells are experiments, its claims speak of cells that there are."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +57,7 @@ def test_every_claim_can_be_judged_and_every_printed_number_has_a_place(one: Rep
 class InThePaper(Found):
     """As if the paper's numbers had been measured."""
 
-    printed: Printed
+    printed: Printed = field(default_factory=dict)
 
     def values(self, cell: str, measure: Measure) -> BySeed:
         label = measure.label
@@ -71,7 +71,7 @@ class InThePaper(Found):
 @pytest.mark.parametrize("one", NAMES.values(), ids=list(NAMES))
 def test_the_papers_claims_hold_for_the_papers_numbers(one: Reproduction) -> None:
     """What it prints no number for cannot be judged; what is judged must hold, or the claim is not the paper's."""
-    found = InThePaper({cell: {} for cell in one.cells(SCALES["cifar100"])}, one.printed)
+    found = InThePaper({cell: {} for cell in one.cells(SCALES["cifar100"])}, printed=one.printed)
     judged = {claim.text: claim.verdict(found) for claim in one.claims if not claim.ours}
     assert {text for text, verdict in judged.items() if verdict is not None and verdict.answer != "yes"} == set()
     if one.printed:

@@ -52,6 +52,7 @@ class Found:
     """The results of one reproduction at one scale: for each cell, by seed."""
 
     cells: Mapping[str, Mapping[int, Result]]
+    doubt: float = 0.0  # points by which a difference usually differs from seed to seed
 
     def values(self, cell: str, measure: Measure) -> BySeed:
         measured = {seed: measure.of(result) for seed, result in self.cells.get(cell, {}).items()}
@@ -64,7 +65,8 @@ class Found:
                 cell: {seed: result for seed, result in by_seed.items() if seeds is None or seed < seeds}
                 for cell, by_seed in self.cells.items()
                 if not only or cell in only
-            }
+            },
+            self.doubt,
         )
 
 
@@ -140,7 +142,16 @@ class Check:
     def holds(self, value: float) -> bool:
         return self.above < value < self.below
 
-    def words(self, by_seed: BySeed) -> str:
+    def too_close(self, by_seed: BySeed, doubt: float) -> bool:
+        """Whether there is one seed only, and another might as well have said the opposite."""
+        distances = [abs(value - bound) for value in by_seed.values() for bound in (self.above, self.below)]
+        return len(by_seed) == 1 and min(distances) < doubt
+
+    def share(self, by_seed: BySeed, doubt: float) -> float:
+        """Of the seeds, for how many it holds."""
+        return 0.5 if self.too_close(by_seed, doubt) else mean(map(self.holds, by_seed.values()))
+
+    def words(self, by_seed: BySeed, doubt: float) -> str:
         """The quantity, its mean over seeds, for how many it holds, and where it must lie if that is not above 0."""
         value, held = mean(by_seed.values()), sum(map(self.holds, by_seed.values()))
         form = self.quantity.form
@@ -151,7 +162,8 @@ class Check:
         bounds = [f"{word} {bound:.4g}" for word, bound in (("above", self.above), ("below", self.below))]
         finite = [text for text, bound in zip(bounds, (self.above, self.below), strict=True) if math.isfinite(bound)]
         must = "" if finite == ["above 0"] else f"; must be {' and '.join(finite)}"
-        return f"{self.quantity.label}: {form.format(value)} ({held}/{len(by_seed)}{must})"
+        close = ", too close" if self.too_close(by_seed, doubt) else ""
+        return f"{self.quantity.label}: {form.format(value)} ({held}/{len(by_seed)}{close}{must})"
 
 
 def above(a: Quantity, b: Quantity, by: float = 0.0) -> Check:
@@ -172,7 +184,10 @@ def falling(*quantities: Quantity) -> list[Check]:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`yes` where all checks hold for every seed, `no` where one of them holds for none, otherwise `unclear`."""
+    """`yes` where all checks hold for every seed, `no` where one of them holds for none, otherwise `unclear`.
+
+    A single seed that is too close to a bound is for neither.
+    """
 
     answer: Answer
     parts: tuple[str, ...]  # of each check: in words
@@ -194,12 +209,9 @@ class Claim:
         values = [check.quantity.of(found) for check in self.checks]
         if not values or not all(values):
             return None
-        shares = [
-            mean(check.holds(value) for value in by_seed.values())
-            for check, by_seed in zip(self.checks, values, strict=True)
-        ]
+        shares = [check.share(own, found.doubt) for check, own in zip(self.checks, values, strict=True)]
         answer: Answer = "no" if 0 in shares else "yes" if min(shares) == 1 else "unclear"
-        parts = tuple(check.words(own) for check, own in zip(self.checks, values, strict=True))
+        parts = tuple(check.words(own, found.doubt) for check, own in zip(self.checks, values, strict=True))
         return Verdict(answer, parts, min(map(len, values)))
 
 
@@ -247,5 +259,6 @@ class Reproduction:
             {
                 name: {seed: result for (key, seed), result in every if key == key_of(cell)}
                 for name, cell in cells.items()
-            }
+            },
+            scale.doubt,
         )

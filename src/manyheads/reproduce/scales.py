@@ -22,6 +22,9 @@ class Scale:
     small: Values  # `[model]` of the small and of the large clients among which models differ
     large: Values
     classes: int
+    doubt: float = (
+        0.0  # points: the usual deviation of a part of a claim over seeds, here (tests/reproduce/test_claims.py)
+    )
     data_option: str = ""  # what a command line has to say about data
     in_folder: bool = False  # --data is a folder of files; otherwise it is itself what is read
     several_seeds: bool = False  # where a table asks for them
@@ -76,6 +79,7 @@ DIGITS = Scale(
     small={"backbone": "cnn", "width": 8},
     large={"backbone": "cnn", "width": 32},
     classes=10,
+    doubt=0.8,
     for_gpu=False,
     fedmd={
         "model": {},
@@ -108,6 +112,7 @@ CIFAR100 = Scale(
     small={"backbone": "resnet18", "width": 32},
     large={"backbone": "resnet34", "width": 32},
     classes=100,
+    doubt=0.3,
     data_option=" --data FOLDER",
     in_folder=True,
     several_seeds=True,
