@@ -14,7 +14,7 @@ HEAD = """# The paper, reproduced
 Made by `manyheads reproduce --page` from stored results; nothing is typed here. The paper trained ResNet-34 on
 ImageNet, which nobody has done with manyheads yet; here the same questions are asked at other scales, so what can be
 compared is whether its claims hold, not the numbers. Only Table 2 ([fedmd](#fedmd)) was about CIFAR-100 in the paper,
-too. **All MHD in these tables has a ramp, which the paper has not: without it MHD with four heads fails at these
+too. **All MHD in these tables has a ramp, which the paper does not name: without it MHD with four heads fails at these
 scales** ([choice](#choice) has what was tried). Other differences: [deviations.md](deviations.md) and the notes. Speed
 and memory: [measurements.md](measurements.md).
 
