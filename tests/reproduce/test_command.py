@@ -178,6 +178,8 @@ def test_without_a_gpu_it_says_first_how_long_it_takes(quick: Reproduction, monk
     [
         ("section 4.2.2", ["heads", "targets", "confidence", "self"]),
         ("4.2.2", ["heads", "targets", "confidence", "self"]),
+        ("Appendix B.1", ["variants"]),
+        ("app. b", ["variants", "public"]),
         ("Figs. 3-5", ["regularization", "heads", "topologies"]),
         ("Tables 1, 3 \N{EN DASH} 4", ["baselines", "variants", "public"]),
         ("sections 4.2.1-4.2.3", ["regularization", "heads", "targets", "confidence", "self"]),
@@ -196,6 +198,7 @@ def test_the_paper_s_names_need_no_quotes_and_may_stand_beside_ours() -> None:
     assert "--results REPOSITORY/experiments/mhd/results" in output
     assert refused("Table 12") == "error: Table 12: is none of those that manyheads reproduce --list shows"
     assert "Figs. 5-3: is none" in refused("Figs. 5-3")
+    assert "Appendix C: is none" in refused("Appendix C")
     assert "Table: unknown name" in refused("Table")
 
 

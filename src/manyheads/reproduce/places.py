@@ -7,26 +7,29 @@ from manyheads.errors import ConfigurationError
 from manyheads.reproduce import NAMES
 from manyheads.reproduce.base import Reproduction
 
-# "Figure 4, Tables 7 and 8" are two of these, "Figs. 3-5" and "4.2.2" one each.
+# "Figure 4, Tables 7 and 8" are two of these, "Figs. 3-5", "4.2.2" and "Appendix B.1" one each.
 PLACE = re.compile(
-    r"(((?:fig|tab|sec)[a-z.]*|§)\s*(\d[\d.]*(?:\s*(?:,|and|-)\s*\d[\d.]*)*)|(?<![\w.])(\d+(?:\.\d+)+)(?![\w.]))", re.I
+    r"(?P<kind>(?:fig|tab|sec)[a-z.]*|§)\s*(?P<numbers>\d[\d.]*(?:\s*(?:,|and|-)\s*\d[\d.]*)*)"
+    r"|(?<![\w.])(?P<section>\d+(?:\.\d+)+)(?![\w.])"
+    r"|\bapp(?:endix|\.)?\s+(?P<appendix>[a-z](?:\.\d+)*)\b",
+    re.I,
 )
 
 
 def called(given: Sequence[str]) -> list[str]:
     """By the names that they have here; the paper says "Table 5", "Figs. 3-5" or "Section 4.2.2", quoted or not."""
     text, names = " ".join(given).replace("\N{EN DASH}", "-"), list[str]()
-    for words, kind, numbers, section in PLACE.findall(text):
-        sought = {f"sec {section}"} if section else _places(kind, numbers)
+    for words in PLACE.finditer(text):
+        sought = _places(words)
         found = [one.name for one in NAMES.values() if any(_within(place, sought) for place in _places_of(one))]
         if not found:
-            raise ConfigurationError(f"{words}: is none of those that manyheads reproduce --list shows")
+            raise ConfigurationError(f"{words[0]}: is none of those that manyheads reproduce --list shows")
         names += found
     return list(dict.fromkeys([*PLACE.sub(" ", text).split(), *names]))
 
 
 def _places_of(one: Reproduction) -> set[str]:
-    return {place for _, kind, numbers, _ in PLACE.findall(one.where) if kind for place in _places(kind, numbers)}
+    return {place for words in PLACE.finditer(one.where) for place in _places(words)}
 
 
 def _within(place: str, sought: Set[str]) -> bool:
@@ -34,9 +37,14 @@ def _within(place: str, sought: Set[str]) -> bool:
     return any(place == each or place.startswith(f"{each}.") for each in sought)
 
 
-def _places(kind: str, numbers: str) -> set[str]:
+def _places(words: re.Match[str]) -> set[str]:
     """Of "Tables 7 and 8" two."""
-    return {f"{'sec' if kind == '§' else kind[:3].lower()} {number}" for number in _numbers(numbers)}
+    if words["appendix"]:
+        return {f"app {words['appendix'].upper()}"}
+    if words["section"]:
+        return {f"sec {words['section']}"}
+    kind = "sec" if words["kind"] == "§" else words["kind"][:3].lower()
+    return {f"{kind} {number}" for number in _numbers(words["numbers"])}
 
 
 def _numbers(text: str) -> Iterator[str]:
