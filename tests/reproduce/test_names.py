@@ -84,7 +84,21 @@ def test_it_can_be_drawn(one: Reproduction, scale: Scale, tmp_path: Path) -> Non
     assert draw(one, scale, found, tmp_path).stat().st_size > 5_000
     assert all(axes.has_data() for axes in FIGURES[one.figure](one, found).axes)
     none_run = Found({cell: {} for cell in found.cells})
-    assert not any(axes.has_data() for axes in FIGURES[one.figure](one, none_run).axes)
+    drawn = [axes for axes in FIGURES[one.figure](one, none_run).axes if axes.has_data()]
+    assert all(axes.get_title().endswith("the paper") for axes in drawn)
+
+
+@pytest.mark.parametrize("name", ["heads", "regularization"])
+def test_a_figure_stands_beside_the_paper_s(name: str) -> None:
+    one = NAMES[name]
+    figure = FIGURES[one.figure](one, all_run(one, SCALES["digits"]))
+
+    def drawn(whose: str) -> set[float]:
+        panels = [axes for axes in figure.axes if axes.get_title().endswith(whose)]
+        return {round(float(y), 1) for axes in panels for line, *_ in axes.containers for y in line.get_ydata()}
+
+    assert drawn("the paper") == set(one.printed.values()) - {0.1}  # which heads that were never trained have
+    assert drawn("here") == ({46.0, 47.0, 48.0, 49.0, 50.0, 90.0} if name == "heads" else {46.0, 47.0, 90.0})
 
 
 @pytest.mark.parametrize("one", [one for one in NAMES.values() if "digits" in one.scales], ids=lambda one: one.name)

@@ -17,6 +17,7 @@ from manyheads.reproduce.regularization import NU_AUX, NU_EMB, grid_cell
 from manyheads.reproduce.results import Result
 
 Point = tuple[float, list[float]]  # a place, and the values of all seeds there
+Values = Callable[[str, Measure], list[float]]  # of a cell and a measure
 
 
 def points_figure(reproduction: Reproduction, found: Found) -> Figure:
@@ -64,20 +65,20 @@ def _legend(axes: Axes, colours: Mapping[str, str], reproduction: Reproduction) 
 
 def regularization_figure(reproduction: Reproduction, found: Found) -> Figure:
     """Figure 3: accuracy over nu_emb at both skews; a colour for each nu_aux, auxiliary heads dashed."""
-    figure = Figure(figsize=(9.0, 6.5), layout="constrained")
-    panels = figure.subplots(2, 2)
+    figure = Figure(figsize=(9.0, 12.0), layout="constrained")
     tasks = (("private", PRIVATE, PRIVATE_HEADS[0]), ("shared", SHARED, HEADS[0]))
-    for row, skew in enumerate(SKEWS):
-        for column, (task, main, auxiliary) in enumerate(tasks):
-            axes = panels[row][column]
+    rows = [(skew, *task) for skew in SKEWS for task in tasks]
+    panels = figure.subplots(len(rows), 2)
+    for column, (whose, values) in enumerate(_ours_and_the_papers(reproduction, found)):
+        for axes, (skew, task, main, auxiliary) in zip(panels[:, column], rows, strict=True):
             for number, nu_aux in enumerate(NU_AUX):
                 cells = [grid_cell(skew, nu_emb, nu_aux) for nu_emb in NU_EMB]
                 label = f"$\\nu_{{aux}}$ = {nu_aux}"
-                _draw(axes, _known(found, NU_EMB, [(cell, main) for cell in cells]), f"C{number}", "-", label)
+                _draw(axes, _known(values, NU_EMB, [(cell, main) for cell in cells]), f"C{number}", "-", label)
                 if nu_aux:  # without its loss an auxiliary head says nothing
-                    known = _known(found, NU_EMB, [(cell, auxiliary) for cell in cells])
+                    known = _known(values, NU_EMB, [(cell, auxiliary) for cell in cells])
                     _draw(axes, known, f"C{number}", "--", None)
-            axes.set_title(f"s = {skew}, {task} accuracy", fontsize=10)
+            axes.set_title(f"s = {skew}, {task} accuracy, {whose}", fontsize=10)
             axes.set_xlabel("$\\nu_{emb}$")
             axes.set_ylabel("%")
     _legend_of_all(figure, panels.flat, "main solid,\nauxiliary dashed")
@@ -86,21 +87,32 @@ def regularization_figure(reproduction: Reproduction, found: Found) -> Figure:
 
 def heads_figure(reproduction: Reproduction, found: Found) -> Figure:
     """Figure 4: accuracy of each head, a colour for each number of heads; shared solid, private dot-dashed."""
-    figure = Figure(figsize=(9.0, 3.8), layout="constrained")
-    panels = figure.subplots(1, 2)
-    for axes, skew in zip(panels, SKEWS, strict=True):
-        for heads in range(1, 5):
-            cell, colour = heads_cell(skew, heads), f"C{heads - 1}"
-            for measures, style in (((SHARED, *HEADS), "-"), ((PRIVATE, *PRIVATE_HEADS), "-.")):
-                known = _known(found, range(5), [(cell, measure) for measure in measures])
-                label = f"{heads} head{'s' if heads > 1 else ''}" if style == "-" else None
-                _draw(axes, known, colour, style, label)
-        axes.set_xticks(range(5), ["main", "1", "2", "3", "4"])
-        axes.set_xlabel("head")
-        axes.set_ylabel("%")
-        axes.set_title(f"s = {skew}", fontsize=10)
+    figure = Figure(figsize=(9.0, 7.0), layout="constrained")
+    panels = figure.subplots(len(SKEWS), 2)
+    for column, (whose, values) in enumerate(_ours_and_the_papers(reproduction, found)):
+        for axes, skew in zip(panels[:, column], SKEWS, strict=True):
+            for heads in range(1, 5):
+                cell, colour = heads_cell(skew, heads), f"C{heads - 1}"
+                for measures, style in (((SHARED, *HEADS), "-"), ((PRIVATE, *PRIVATE_HEADS), "-.")):
+                    known = _known(values, range(5), [(cell, measure) for measure in measures])
+                    label = f"{heads} head{'s' if heads > 1 else ''}" if style == "-" else None
+                    _draw(axes, known, colour, style, label)
+            axes.set_xticks(range(5), ["main", "1", "2", "3", "4"])
+            axes.set_xlabel("head")
+            axes.set_ylabel("%")
+            axes.set_title(f"s = {skew}, {whose}", fontsize=10)
     _legend_of_all(figure, panels.flat, "shared solid,\nprivate dot-dashed")
     return figure
+
+
+def _ours_and_the_papers(reproduction: Reproduction, found: Found) -> list[tuple[str, Values]]:
+    """Where values come from, for a column of panels each."""
+
+    def printed(cell: str, measure: Measure) -> list[float]:
+        at = cell, measure.label
+        return [reproduction.printed[at]] if at in reproduction.printed else []
+
+    return [("here", lambda cell, measure: list(found.values(cell, measure).values())), ("the paper", printed)]
 
 
 def _legend_of_all(figure: Figure, panels: Iterable[Axes], title: str) -> None:
@@ -111,9 +123,9 @@ def _legend_of_all(figure: Figure, panels: Iterable[Axes], title: str) -> None:
         figure.legend(by_label.values(), by_label, fontsize=8, title=title, title_fontsize=8, loc="outside right upper")
 
 
-def _known(found: Found, places: Iterable[float], shown: Sequence[tuple[str, Measure]]) -> list[Point]:
+def _known(values_of: Values, places: Iterable[float], shown: Sequence[tuple[str, Measure]]) -> list[Point]:
     """Of these cells and measures, those that have values, each at its place."""
-    points = [(x, list(found.values(*what).values())) for x, what in zip(places, shown, strict=True)]
+    points = [(x, values_of(*what)) for x, what in zip(places, shown, strict=True)]
     return [(x, values) for x, values in points if values]
 
 
