@@ -76,4 +76,4 @@ def test_the_readme_s_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     names: dict[str, object] = {}
     exec(compile(code, "README.md", "exec"), names)  # noqa: S102
     assert "classify" in names
-    assert (tmp_path / "runs" / "mine" / "summary.json").exists()
+    assert (tmp_path / "runs" / "python" / "summary.json").exists()

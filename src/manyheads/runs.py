@@ -306,7 +306,7 @@ def check_free(path: Path) -> None:
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         unfinished = (path / "experiment.toml").exists() and not (path / "summary.json").exists()
         hint = f"; go on with it by: manyheads resume {path}; or" if unfinished else ";"
-        raise RunError(f"{path}: exists already{hint} remove it, or give another folder (--out)")
+        raise RunError(f"{path}: exists already{hint} remove it, or give another folder (on the command line: --out)")
 
 
 def read_experiment(folder: Path) -> Experiment:

@@ -20,7 +20,7 @@ from manyheads.errors import Stopped
 from manyheads.experiment import DataConfig
 from manyheads.reproduce import NAMES, command
 from manyheads.reproduce.base import LAST, SHARED, Claim, Reproduction, above, at
-from manyheads.reproduce.results import code_of_numbers
+from manyheads.reproduce.results import code_of_numbers, key_of
 from manyheads.reproduce.runner import Job, run_all
 from manyheads.reproduce.scales import SCALES
 
@@ -205,12 +205,24 @@ def test_the_paper_s_names_need_no_quotes_and_may_stand_beside_ours() -> None:
 def test_a_cell_can_be_had_as_a_file_to_start_from(quick: Reproduction) -> None:
     printed = call("quick", "--only", "alone", "--toml").output
     assert Experiment.from_toml(printed) == quick.cells(SCALES["digits"])["alone"]
+    complete = call("quick", "--only", "together", "--toml").output
+    assert key_of(Experiment.from_toml(complete).with_values(algorithm={"top_k": None})) == key_of(
+        quick.cells(SCALES["digits"])["together"]
+    )
+    assert "nu_aux = 3.0" in complete
     assert refused("quick", "--toml") == 'error: --toml: say which cell with --only, such as "together"'
 
 
 def test_cells_are_listed_with_what_makes_them_different() -> None:
     listed = " ".join(call("topologies", "--list").output.split())
     assert 'clients = 4, model.auxiliary_heads = 3, algorithm.pool_size = 4, graph.name = "cycle"' in listed
+
+
+def test_results_do_not_go_into_a_run(quick: Reproduction) -> None:
+    call("quick", "--only", "alone")
+    (run,) = Path("runs/reproduce/digits").iterdir()
+    assert f"error: --results {run}: is a run; give another folder" in call("quick", "--results", run).stderr
+    assert not (run / "digits").exists()
 
 
 def test_a_verification_that_was_stopped_outlives_one_of_other_names(quick: Reproduction) -> None:
@@ -230,7 +242,9 @@ def test_what_is_stored_can_be_verified(quick: Reproduction) -> None:
     checked = call("quick", "--verify")
     assert checked.exit_code == 0
     assert "quick alone, seed 1: the numbers that are stored" in checked.output
-    assert "2 of 2 gave every number as it is stored" in checked.output
+    assert "2 of 2 gave every number as it is stored\n" in checked.output
+    more = call("quick", "--verify", "--only", "alone", "--seeds", "3").output
+    assert "2 of 2 gave every number as it is stored; 1 more that were asked for are not stored" in more
     assert not Path("runs/reproduce/verified").exists()
     told = json.loads(stored[0].read_text())
     told["shared_accuracy"][0] += 1e-5

@@ -160,11 +160,17 @@ def test_the_page_is_what_the_stored_results_say() -> None:
     ("scale", "seeds", "told", "listed", "command"),
     [
         ("cifar100", [3, 1, 1, 1], "", "4 of 4", "--seeds 1`: 4 runs and 2 of other tables, 6.0 minutes"),
-        ("cifar100", [3, 1, 1, 0], "In part: targets.", "3 of 4", "--seeds 1`: 3 of 4 runs and 2 of other tables, "),
+        (
+            "cifar100",
+            [3, 1, 1, 0],
+            "Not complete: targets.",
+            "3 of 4",
+            "--seeds 1`: 3 of 4 runs and 2 of other tables, ",
+        ),
         ("cifar100", [3, 3, 3, 3], "", "12 of 12", "--seeds 3`: 12 runs, "),
         ("digits", [3, 3, 3, 3], "", "12 of 12", "--seeds 3`: 12 runs, "),
-        ("digits", [3, 3, 3, 1], "In part: targets.", "10 of 12", "--seeds 3`: 10 of 12 runs, "),
-        ("digits", [1, 0, 0, 0], "In part: targets.", "1 of 4", "--seeds 1`: 1 of 4 runs, "),
+        ("digits", [3, 3, 3, 1], "Not complete: targets.", "10 of 12", "--seeds 3`: 10 of 12 runs, "),
+        ("digits", [1, 0, 0, 0], "Not complete: targets.", "1 of 4", "--seeds 1`: 1 of 4 runs, "),
     ],
 )
 def test_what_is_missing_is_said(

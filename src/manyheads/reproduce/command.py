@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from manyheads.algorithms import with_defaults
 from manyheads.checks import check
 from manyheads.console import Screen
 from manyheads.errors import ConfigurationError, DataError
@@ -18,7 +19,7 @@ from manyheads.report.tables import keys_text
 from manyheads.reproduce import NAMES
 from manyheads.reproduce.base import Found, Reproduction
 from manyheads.reproduce.figures import FIGURES
-from manyheads.reproduce.page import claims, picture, results_page, table, warnings, worth_drawing
+from manyheads.reproduce.page import claims, made_with, picture, results_page, table, warnings, worth_drawing
 from manyheads.reproduce.request import Request, check_data, chosen, elsewhere
 from manyheads.reproduce.results import Result, key_of, read_results, same_numbers
 from manyheads.reproduce.runner import (
@@ -97,11 +98,12 @@ def cells_table(one: Reproduction, scale: Scale, results: Path) -> Table:
 
 
 def one_cell(request: Request) -> Experiment:
-    """The cell that --only names, to start from with something of one's own."""
+    """The cell that --only names, with all keys of its algorithm, to start from with something of one's own."""
     found = {name: cell for one in chosen(request) for name, cell in one.cells(request.scale).items()}
     if len(request.only) != 1:
         raise ConfigurationError(f'--toml: say which cell with --only, such as "{next(iter(found))}"')
-    return request.scale.at(found[request.only[0]], request.data)
+    cell = request.scale.at(found[request.only[0]], request.data)
+    return cell.with_values(algorithm=with_defaults(cell.algorithm, request.scale.classes).model_dump())
 
 
 class OnScreen(Watching):
@@ -234,7 +236,9 @@ def show(screen: Screen, names: Sequence[Reproduction], request: Request) -> Non
 
 
 def _show_one(screen: Screen, one: Reproduction, found: Found, request: Request) -> None:
-    screen.show_wide(*table(one, found), f"{one.name}: {one.title}. In brackets what the paper printed, at its scale")
+    printed = "; in brackets what the paper printed, at its own scale" if one.printed else ""
+    screen.show_wide(*table(one, found), f"{one.name}, {request.scale.name}: {one.title}{printed}")
+    screen.say(made_with(found))
     if one.claims and not request.only:  # a claim is about a table
         judged = Table("claim", "here", "its parts")
         for text, answer, parts in claims(one, request.scale, found):

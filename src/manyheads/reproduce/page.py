@@ -64,7 +64,7 @@ def _overview(names: Sequence[Reproduction], stored: dict[str, Stored]) -> str:
     judged = {one.name: [_verdicts(one, scale, stored[scale.name]) for scale in shown] for one in about_paper}
     lines = [[f"[{name}](#{name})", titles[name], *map(_counted, each)] for name, each in judged.items()]
     totals = [_counted([verdict for each in judged.values() for verdict in each[n]]) for n in range(len(shown))]
-    header = ["", "question", *(f"claims that hold, {scale.name}" for scale in shown)]
+    header = ["", "question", *(f"claims, {scale.name}" for scale in shown)]
     about = [
         f"- *{s.name}*: {s.about}; unless a note says otherwise.{_so_far(names, s, stored[s.name])}" for s in shown
     ]
@@ -90,7 +90,9 @@ def _so_far(names: Sequence[Reproduction], scale: Scale, stored: Stored) -> str:
     every = [(one, one.found(scale, stored)) for one in names]
     none = [one.name for one, found in every if found.cells and not any(found.cells.values())]
     part = [one.name for one, found in every if any(found.cells.values()) and not _complete(one, scale, found)]
-    said = [f" {word}: {', '.join(listed)}." for word, listed in (("Not run yet", none), ("In part", part)) if listed]
+    said = [
+        f" {word}: {', '.join(listed)}." for word, listed in (("Not run yet", none), ("Not complete", part)) if listed
+    ]
     return "".join(said)
 
 
@@ -107,7 +109,7 @@ def _at_scale(reproduction: Reproduction, scale: Scale, stored: Stored) -> str |
     command = f"manyheads reproduce {reproduction.name} --scale {scale.name}{scale.data_option} --seeds {seeds}"
     parts = [
         f"### {reproduction.name}, {scale.name}",
-        made_with(found, seeds, command),
+        runs_of(found, seeds, command),
         rows(*table(reproduction, found)),
     ]
     if reproduction.claims:
@@ -175,18 +177,26 @@ def warnings(found: Found) -> list[str]:
     return said + (["These cells were not all made of the same data."] if differ else [])
 
 
-def made_with(found: Found, seeds: int, command: str) -> str:
-    """The command, where and how long it ran, and by which code; what other tables ran beyond it is counted apart."""
-    every: dict[tuple[str, int], Result] = {}
-    for by_seed in found.cells.values():
-        every |= {(result.key, seed): result for seed, result in by_seed.items()}
-    where = sorted({r.made_by for r in every.values()})
-    code = sorted({result.code[:8] for result in every.values()})
-    minutes = sum(result.seconds for result in every.values()) / 60
+def runs_of(found: Found, seeds: int, command: str) -> str:
+    """The command, and of what it runs how much there is; what other tables ran beyond it is counted apart."""
+    every = _every(found)
     own, wanted = sum(seed < seeds for _, seed in every), seeds * len(found.cells)
     runs = ("1 run" if own == 1 else f"{own} runs") if own == wanted else f"{own} of {wanted} runs"
     runs += f" and {len(every) - own} of other tables" if own < len(every) else ""
-    return f"`{command}`: {runs}, {minutes:.1f} minutes in sum; {'; '.join(where)}; code {', '.join(code)}."
+    return f"`{command}`: {runs}, {made_with(found)}"
+
+
+def made_with(found: Found) -> str:
+    """How long it took, where it ran, and by which code."""
+    every = _every(found).values()
+    minutes = sum(result.seconds for result in every) / 60
+    where, code = sorted({result.made_by for result in every}), sorted({result.code[:8] for result in every})
+    return f"{minutes:.1f} minutes in sum; {'; '.join(where)}; code {', '.join(code)}."
+
+
+def _every(found: Found) -> dict[tuple[str, int], Result]:
+    """A run that is several cells is one."""
+    return {(result.key, seed): result for by_seed in found.cells.values() for seed, result in by_seed.items()}
 
 
 def rows(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

@@ -67,6 +67,8 @@ class Request:
 
 def results_folder(given: Path | None) -> Path:
     """Where results are stored: those of the repository where one stands in it."""
+    if given is not None and (given / "experiment.toml").exists():
+        raise ConfigurationError(f"--results {given}: is a run; give another folder")
     return given or (IN_THE_REPOSITORY if IN_THE_REPOSITORY.is_dir() else ELSEWHERE)
 
 

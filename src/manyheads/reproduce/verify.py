@@ -21,6 +21,8 @@ def verify(screen: Screen, request: Request) -> None:
     asked = {(r.key, r.seed) for part in parts for by_seed in part.cells.values() for r in by_seed.values()}
     if not asked:
         raise ConfigurationError(f"--verify: nothing of this is stored in {request.results / scale.name}")
+    stored_seeds = [len(by_seed) for part in parts for by_seed in part.cells.values()]
+    missing = sum(request.seeds - have for have in stored_seeds) if request.seeds else 0
     anew = replace(request, out=place / "runs", seeds=max(seed for _, seed in asked) + 1)
     planned = anew.plan(names, read_results(place, scale.name))
     jobs = [job for job in planned.jobs if (key_of(job.experiment), job.experiment.seed) in asked]
@@ -38,7 +40,8 @@ def verify(screen: Screen, request: Request) -> None:
     same = sum(not result.apart_from(stored[result.key, result.seed]) for result in made)
     if same < len(made):
         raise RunError(f"{len(made) - same} of {len(made)} gave other numbers than are stored")
-    screen.say(f"{same} of {len(made)} gave every number as it is stored")
+    left = f"; {missing} more that were asked for are not stored" if missing else ""
+    screen.say(f"{same} of {len(made)} gave every number as it is stored{left}")
 
 
 def _compared(result: Result, stored: Stored) -> str:
