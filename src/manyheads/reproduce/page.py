@@ -17,7 +17,8 @@ compared is whether its claims hold, not the numbers. Only Table 2 ([fedmd](#fed
 too. **All MHD in these tables has a ramp, which the paper does not name: without it MHD with four heads fails at these
 scales** ([choice](#choice) has what was tried). Other differences: [deviations.md](deviations.md) and the notes. Speed
 and memory: [measurements.md](measurements.md).
-
+"""
+READING = """## How to read it
 *Private* is test accuracy on the labels of a client, weighted as it has them; *shared* is accuracy on all labels alike;
 both are means over clients, of the main head unless another is named. s is the skew: 0 deals labels out evenly, with
 100 a client gets 101 times as many of its own. An entry is the mean over seeds, in percent unless the column says
@@ -40,7 +41,7 @@ of them together took less.
 
 def results_page(names: Sequence[Reproduction], stored: dict[str, Stored]) -> str:
     """The whole page, for all scales that have results."""
-    sections = [HEAD, _overview(names, stored)]
+    sections = [HEAD, _overview(names, stored), READING]
     for reproduction in names:
         parts = [
             part
