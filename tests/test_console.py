@@ -43,6 +43,9 @@ def test_plain_lines_come_at_least_every_minute(tiny: Experiment, capsys: pytest
     lines.losses({"cross_entropy": 1.0})
     lines.losses({"cross_entropy": 1.0})
     assert capsys.readouterr().out == "x: step 10/100: about 14 min left; cross_entropy 1.000\n"
+    lines.step, lines._said = 75, lines._said - 90.0
+    lines.losses({"cross_entropy": 1.0})
+    assert "step 75/100: about 30 s left" in capsys.readouterr().out
 
 
 def test_stopping_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:

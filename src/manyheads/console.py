@@ -77,9 +77,7 @@ class Screen:
                 now = time.perf_counter()
                 if now - said >= LINE_SECONDS and sum_done:
                     said, left = now, (now - began) * (total - sum_done) / sum_done
-                    self.say(
-                        f"{title}: {100 * sum_done / total:.0f} % of the work is done, about {left / 60:.0f} min left"
-                    )
+                    self.say(f"{title}: {100 * sum_done / total:.0f} % of the work is done, {_left(left)}")
 
             yield line
             return
@@ -229,7 +227,7 @@ class Lines(Watcher):
         now = time.perf_counter()
         if now - self._said >= LINE_SECONDS:
             left = (now - self._began) * (self.steps - self.step) / (self.step - self._first_step)
-            self._step_line(f"about {left / 60:.0f} min left")
+            self._step_line(_left(left))
 
     def evaluation(self, private: list[float], shared: list[float]) -> None:
         heads = " ".join(f"{100 * value:.1f}" for value in shared)
@@ -291,3 +289,7 @@ class Bar(Watcher):
 
     def evaluation(self, private: list[float], shared: list[float]) -> None:
         self._accuracy = f"private {100 * private[0]:.0f} %, shared {100 * shared[-1]:.0f} %; "
+
+
+def _left(seconds: float) -> str:
+    return f"about {seconds:.0f} s left" if seconds < 90 else f"about {seconds / 60:.0f} min left"
