@@ -37,7 +37,7 @@ app = typer.Typer(
 )
 
 
-def guarded(function: Callable[..., None]) -> Callable[..., None]:
+def guarded(name: str, function: Callable[..., None]) -> Callable[..., None]:
     """A command whose mistakes are one line, and whose interruption says how to go on."""
 
     @functools.wraps(function)
@@ -51,7 +51,7 @@ def guarded(function: Callable[..., None]) -> Callable[..., None]:
             print(f"error: {error}", file=sys.stderr)
             raise typer.Exit(MISTAKE) from None
         except OSError as error:
-            print(f"error: {error.filename or function.__name__}: {error.strerror or error}", file=sys.stderr)
+            print(f"error: {error.filename or name}: {error.strerror or error}", file=sys.stderr)
             raise typer.Exit(MISTAKE) from None
         except KeyboardInterrupt:
             print("\nleft at once; a run folder goes on from its last save with: manyheads resume RUN", file=sys.stderr)
@@ -74,7 +74,7 @@ def common(
 
 
 for _name, _function in COMMANDS.items():
-    app.command(_name)(guarded(_function))
+    app.command(_name)(guarded(_name, _function))
 
 
 def main() -> None:

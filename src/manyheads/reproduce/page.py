@@ -28,8 +28,8 @@ A claim is split into parts, mostly differences that should be above 0, or withi
 the mean over the seeds that both sides have; in brackets, for how many of these it is so. A claim *holds* where all
 parts are so for every seed, *does not hold* where a part is so for none, and is *unclear* otherwise. By chance alone a
 single difference has the same sign for three seeds one time in four; one seed says little, and nothing where it is
-nearer to a bound than a part usually differs from seed to seed (the median of the standard deviations is 0.3 points at
-cifar100, 0.8 at digits): such a part is *too close*, and its claim *unclear*, unless another part fails. Where the
+nearer to a bound than a part usually differs from seed to seed (the median of the standard deviations is
+DOUBTS): such a part is *too close*, and its claim *unclear*, unless another part fails. Where the
 paper has no number ("close", "virtually no effect"), the bound is ours. *Ours* are claims that the paper does not make;
 they are not in the overview. † marks claims that were changed after results had been seen: their notes say how. What
 each cell is: the notes in `experiments/mhd/`, with what is known about failures. *Code* is a hash of the files that
@@ -41,7 +41,8 @@ of them together took less.
 
 def results_page(names: Sequence[Reproduction], stored: dict[str, Stored]) -> str:
     """The whole page, for all scales that have results."""
-    sections = [HEAD, _overview(names, stored), READING]
+    doubts = [f"{scale.doubt:g} points at {scale.name}" for scale in SCALES.values() if scale.doubt]
+    sections = [HEAD, _overview(names, stored), READING.replace("DOUBTS", ", ".join(doubts))]
     for reproduction in names:
         parts = [
             part
