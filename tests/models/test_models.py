@@ -7,7 +7,7 @@ from torch import nn
 
 from manyheads import ConfigurationError
 from manyheads.experiment import ModelConfig
-from manyheads.models.backbones import BACKBONES, FEDMD, SamePool
+from manyheads.models.backbones import BACKBONES, FEDMD
 from manyheads.models.client_model import ClientModel, make_model
 from manyheads.models.dropout import dropouts
 
@@ -86,11 +86,6 @@ def test_fedmd_s_models_are_those_of_its_authors(backbone: str) -> None:
 def test_neither_width_nor_stem_changes_fedmd_s_models() -> None:
     one, other = made(backbone="fedmd5"), made(backbone="fedmd5", width=3, stem="large")
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
-
-
-def test_pooling_at_the_border_takes_the_pixels_that_are_there() -> None:
-    x = torch.arange(6.0).reshape(1, 1, 2, 3)
-    assert SamePool()(x).tolist() == [[[[2.0, 3.0, 3.5], [3.5, 4.5, 5.0]]]]
 
 
 def test_first_weights_follow_the_generator() -> None:

@@ -8,11 +8,11 @@ from functools import partial
 from itertools import pairwise
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 
 from manyheads.models.dropout import Dropout
 from manyheads.models.norm import BatchNorm
+from manyheads.models.same_pool import SamePool
 
 Stem = Literal["small", "large"]
 
@@ -123,17 +123,6 @@ class ResNet(Backbone):
             x = self.get_submodule(f"layer{stage + 1}")(x)
         out: Tensor = self.avgpool(x).flatten(1)
         return out
-
-
-class SamePool(nn.Module):
-    """The mean of 2 x 2 pixels, pixel by pixel; at the right and lower border of those that are there.
-
-    Not `avg_pool2d` without counting its padding: on a GPU its gradient is wrong for channels_last (torch 2.11).
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = (x + torch.cat([x[:, :, 1:], x[:, :, -1:]], 2)) / 2.0
-        return (x + torch.cat([x[:, :, :, 1:], x[:, :, :, -1:]], 3)) / 2.0
 
 
 # FedMD (Li and Wang 2019): the channels of the convolutions and the dropout of its ten models.

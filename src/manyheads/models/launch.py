@@ -2,12 +2,20 @@
 
 import contextlib
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
+
+
+@cache
+def can_compile() -> bool:
+    """Not every build of PyTorch for a GPU brings Triton."""
+    return find_spec("triton") is not None
 
 
 def compiled(

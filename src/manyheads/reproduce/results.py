@@ -42,6 +42,7 @@ SAME_NUMBERS = (
         "b96dea94f88df076",  # what would be sent stays on the GPU: tests/test_predictions.py; tests/test_density.py
         "adcb90450e8a45b1",  # how often is saved; form of sgd and teachers: tests/golden; tests/engine/test_cuda.py
         "f8817fcf676103f5",  # notes on keys without effect: tests/golden
+        "ac85968d7129e7ee",  # pooling's kernel: tests/models/test_same_pool.py
     ),
 )
 
