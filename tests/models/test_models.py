@@ -7,7 +7,7 @@ from torch import nn
 
 from manyheads import ConfigurationError
 from manyheads.experiment import ModelConfig
-from manyheads.models.backbones import BACKBONES, FEDMD
+from manyheads.models.backbones import BACKBONES, FEDMD, Strided
 from manyheads.models.client_model import ClientModel, make_model
 from manyheads.models.dropout import dropouts
 
@@ -54,6 +54,19 @@ def test_parameter_counts_are_those_everybody_means(backbone: str, expected: int
     """The counts of the ImageNet models with 1000 classes and one head."""
     model = made(backbone=backbone, stem="large", width=64, heads=1, classes=1000)
     assert sum(p.numel() for p in model.parameters()) == expected
+
+
+@pytest.mark.parametrize("channels", [3, 4, 8, 12, 16])
+def test_narrow_shortcuts_harm_nobody(channels: int) -> None:
+    """oneDNN's own gradient for few channels ends the process, most of the time, on a CPU with AVX2."""
+    grad = torch.autograd.grad
+    for _ in range(100):
+        layer = Strided(channels, 8, 1, 2, bias=False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        images = torch.randn(2, channels, 16, 12).contiguous(memory_format=torch.channels_last).requires_grad_()
+        found = grad(layer(images).square().sum(), [images, layer.weight])
+    said = torch.einsum("bcxy,oc->boxy", images[:, :, ::2, ::2], layer.weight[:, :, 0, 0])
+    expected = grad(said.square().sum(), [images, layer.weight])
+    assert all(torch.allclose(one, other, atol=1e-3) for one, other in zip(found, expected, strict=True))
 
 
 def test_fifty_layers_have_wide_embeddings() -> None:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Literal
 
 from torch import Tensor, nn
+from torch.nn.functional import conv2d
 
 from manyheads.models.dropout import Dropout
 from manyheads.models.norm import BatchNorm
@@ -89,7 +90,23 @@ class Bottleneck(nn.Module):
 def _shortcut(channels_in: int, channels: int, stride: int) -> nn.Module:
     if stride == 1 and channels_in == channels:
         return nn.Identity()
-    return nn.Sequential(nn.Conv2d(channels_in, channels, 1, stride, bias=False), BatchNorm(channels))
+    return nn.Sequential(Strided(channels_in, channels, 1, stride, bias=False), BatchNorm(channels))
+
+
+class Strided(nn.Conv2d):
+    """A 1 x 1 convolution of every second row and column.
+
+    Where there are fewer input channels than numbers in a register, oneDNN writes beyond its memory for the gradient of
+    the weights (its issue 6035), which ends the process; without a stride it does not.
+    """
+
+    REGISTER = 16  # numbers of 32 bits, on a CPU that has the widest
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.in_channels >= self.REGISTER or x.device.type != "cpu":
+            return super().forward(x)
+        down, across = self.stride
+        return conv2d(x[:, :, ::down, ::across], self.weight)
 
 
 class ResNet(Backbone):
