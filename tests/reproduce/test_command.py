@@ -21,7 +21,7 @@ from manyheads.experiment import DataConfig
 from manyheads.reproduce import NAMES, command
 from manyheads.reproduce.base import LAST, SHARED, Claim, Reproduction, above, at
 from manyheads.reproduce.results import code_of_numbers, key_of
-from manyheads.reproduce.runner import Job, run_all
+from manyheads.reproduce.runner import Job, processor, run_all
 from manyheads.reproduce.scales import SCALES
 
 
@@ -247,11 +247,18 @@ def test_what_is_stored_can_be_verified(quick: Reproduction) -> None:
     assert "2 of 2 gave every number as it is stored; 1 more that were asked for are not stored" in more
     assert not Path("runs/reproduce/verified").exists()
     told = json.loads(stored[0].read_text())
+    told["shared_accuracy"][0] += 0.0123
+    stored[0].write_text(json.dumps(told))
+    checked = call("quick", "--verify")
+    assert checked.exit_code == 2
+    assert "other numbers than are stored (not the same: shared_accuracy)" in " ".join(checked.output.split())
+    assert checked.stderr.endswith("stored; accuracies, means over clients, are at most 1.2 points apart\n")
     told["shared_accuracy"][0] += 1e-5
     told["hardware"] = "an abacus"
     stored[0].write_text(json.dumps(told))
     checked = call("quick", "--verify")
     assert checked.exit_code == 2
+    assert f"Those were not made by what is here ({processor()}, plain engine" in checked.stderr
     assert "other numbers than are stored (those are by an abacus" in checked.output
     assert "not the same: shared_accuracy)" in " ".join(checked.output.split())
     assert "1 of 2 gave other numbers than are stored" in checked.stderr

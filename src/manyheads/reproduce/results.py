@@ -43,6 +43,7 @@ SAME_NUMBERS = (
         "adcb90450e8a45b1",  # how often is saved; form of sgd and teachers: tests/golden; tests/engine/test_cuda.py
         "f8817fcf676103f5",  # notes on keys without effect: tests/golden
         "ac85968d7129e7ee",  # pooling's kernel: tests/models/test_same_pool.py
+        "8f23f51b96a9ab9f",  # heads may see maps; narrow shortcuts on a CPU: tests/models/test_models.py
     ),
 )
 
@@ -88,6 +89,11 @@ class Result(BaseModel):
         """What of all that was measured is not the same, number by number, as they are stored."""
         one, two = self.as_stored(), other.as_stored()
         return [name for name in MEASURED if one[name] != two[name]]
+
+    def farthest(self, other: "Result") -> float:
+        """By how much a head's accuracy is not the same, at most."""
+        mine, theirs = ([*one.private_accuracy, *one.shared_accuracy] for one in (self, other))
+        return max(abs(a - b) for a, b in zip(mine, theirs, strict=True))
 
     @property
     def made_by(self) -> str:

@@ -353,9 +353,10 @@ def hardware(device: str) -> str:
 
 
 def processor() -> str:
+    """With the vector instructions that PyTorch uses on it: sums are in another order with others."""
     listed = Path("/proc/cpuinfo")
     names = re.findall(r"model name\s*: (.*)", listed.read_text()) if listed.exists() else []
-    return names[0].strip() if names else platform.machine()
+    return f"{names[0].strip() if names else platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
 
 
 def seconds_for(job: Job) -> float:

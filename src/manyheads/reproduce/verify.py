@@ -2,6 +2,7 @@
 
 import contextlib
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 
 from manyheads.console import Screen
@@ -37,11 +38,12 @@ def verify(screen: Screen, request: Request) -> None:
     with contextlib.suppress(OSError):  # another one that was stopped is still there
         place.parent.rmdir()
         place.parent.parent.rmdir()
-    same = sum(not result.apart_from(stored[result.key, result.seed]) for result in made)
-    if same < len(made):
-        raise RunError(f"{len(made) - same} of {len(made)} gave other numbers than are stored")
+    pairs = [(stored[result.key, result.seed], result) for result in made]
+    different = [(before, now) for before, now in pairs if now.apart_from(before)]
+    if different:
+        raise RunError(f"{len(different)} of {len(made)} gave other numbers than are stored{_why(different)}")
     left = f"; {missing} more that were asked for are not stored" if missing else ""
-    screen.say(f"{same} of {len(made)} gave every number as it is stored{left}")
+    screen.say(f"{len(made)} of {len(made)} gave every number as it is stored{left}")
 
 
 def _compared(result: Result, stored: Stored) -> str:
@@ -51,3 +53,15 @@ def _compared(result: Result, stored: Stored) -> str:
     why = ["those are of other data"] if before.data not in (None, result.data) else []
     why += [f"those are by {before.made_by}"] if before.made_by != result.made_by else []
     return f"other numbers than are stored ({'; '.join([*why, 'not the same: ' + ', '.join(apart)])})"
+
+
+def _why(different: Sequence[tuple[Result, Result]]) -> str:
+    """How far apart they are, and whether they had to be."""
+    points = 100.0 * max(before.farthest(now) for before, now in different)
+    text = f"; accuracies, means over clients, are at most {points:.2g} points apart"
+    if any(before.made_by == now.made_by for before, now in different):
+        return text
+    return (
+        f"{text}. Those were not made by what is here ({different[0][1].made_by}), and the last bits of a sum, from "
+        "which such differences grow, depend on it: compare them with what seeds differ by"
+    )
