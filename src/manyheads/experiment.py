@@ -173,6 +173,7 @@ class ModelConfig(Section):
     width: int | list[int] = 64
     weights: str | list[str] | None = None  # a safetensors file to start the backbone from; "" in a list: none
     auxiliary_heads: Count = 4
+    heads_see: Literal["embedding", "map"] = "embedding"  # of our backbones: the mean of the last feature map, or all
 
     @field_validator("backbone", mode="before")
     @classmethod

@@ -49,6 +49,22 @@ def test_every_backbone_gives_an_embedding_and_all_heads(backbone: str, stem: st
     assert all(bool(torch.isfinite(tensor).all()) for tensor in model.state_dict().values())
 
 
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_heads_see_the_mean_of_a_map_or_all_of_it(backbone: str) -> None:
+    model, whole = made(backbone=backbone, width=8).eval(), made(backbone=backbone, width=8, heads_see="map").eval()
+    whole.backbone.load_state_dict(model.backbone.state_dict())
+    images = torch.randn(2, 3, 32, 32).contiguous(memory_format=torch.channels_last)
+    with torch.no_grad():
+        (logits, embedding), (logits_whole, embedding_whole) = model(images), whole(images)
+        feature_map = model.backbone(images)
+    assert torch.equal(embedding, embedding_whole)
+    assert torch.allclose(embedding, feature_map.mean((2, 3)), atol=1e-6)
+    assert torch.allclose(logits.flatten(1), embedding @ model.heads.weight.T + model.heads.bias, atol=1e-5)
+    by_place = whole.heads.weight.reshape(3 * 7, *feature_map.shape[2:], feature_map.shape[1])
+    expected = torch.einsum("bexy,cxye->bc", feature_map, by_place) + whole.heads.bias
+    assert torch.allclose(logits_whole.flatten(1), expected, atol=1e-4)
+
+
 @pytest.mark.parametrize(("backbone", "expected"), COUNTS.items())
 def test_parameter_counts_are_those_everybody_means(backbone: str, expected: int) -> None:
     """The counts of the ImageNet models with 1000 classes and one head."""
@@ -92,8 +108,11 @@ def test_fedmd_s_models_are_those_of_its_authors(backbone: str) -> None:
     assert tuple(m.out_channels for m in convolutions) == widths
     assert [layer.p for layer in dropouts(model)] == [rate] * len(widths)
     assert model.embedding_width == widths[-1]
-    feature_map = nn.Sequential(*list(model.eval().backbone.children())[:-2])
-    assert feature_map(torch.zeros(1, 3, 28, 28)).shape[2:] == ((13, 13) if len(widths) == 2 else (3, 3))
+    feature_map = model.eval().backbone(torch.zeros(1, 3, 28, 28))
+    assert feature_map.shape[2:] == ((13, 13) if len(widths) == 2 else (3, 3))
+    # Of 32 x 32 images, as the authors' last layer: a number for each place and channel.
+    places = 15 * 15 if len(widths) == 2 else 3 * 3
+    assert made(backbone=backbone, heads_see="map", heads=1, classes=16).heads.weight.shape == (16, places * widths[-1])
 
 
 def test_neither_width_nor_stem_changes_fedmd_s_models() -> None:

@@ -1,6 +1,7 @@
-"""Backbones: from an image to an embedding.
+"""Backbones: from an image to a feature map, whose mean over places is the embedding.
 
-Each entry of BACKBONES is a function (channels, width, stem) -> module whose output is B x `embedding_width`.
+Each entry of BACKBONES is a function (channels, width, stem) -> module whose output is B x `embedding_width` x height x
+width.
 """
 
 from collections.abc import Callable
@@ -19,16 +20,16 @@ Stem = Literal["small", "large"]
 
 
 class Backbone(nn.Module):
-    """A module whose output is B x `embedding_width`."""
+    """A module whose output is B x `embedding_width` x height x width."""
 
     embedding_width: int
 
 
 class Layers(nn.Sequential, Backbone):
-    """Layers that end in a pooled embedding."""
+    """One after the other."""
 
     def __init__(self, *layers: nn.Module, embedding_width: int) -> None:
-        super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        super().__init__(*layers)
         self.embedding_width = embedding_width
 
 
@@ -131,15 +132,13 @@ class ResNet(Backbone):
                 made.append(block(before, after, stride=2 if stage > 0 and number == 0 else 1))
                 before = after * block.expansion
             self.add_module(f"layer{stage + 1}", nn.Sequential(*made))
-        self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.embedding_width = before
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.maxpool(self.bn1(self.conv1(x), relu=True))
         for stage in range(self.stages):
             x = self.get_submodule(f"layer{stage + 1}")(x)
-        out: Tensor = self.avgpool(x).flatten(1)
-        return out
+        return x
 
 
 # FedMD (Li and Wang 2019): the channels of the convolutions and the dropout of its ten models.

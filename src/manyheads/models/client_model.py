@@ -11,18 +11,22 @@ from torch import Tensor, nn
 
 from manyheads.data.batches import Pixels
 from manyheads.data.views import model_input
-from manyheads.errors import ConfigurationError
+from manyheads.errors import ConfigurationError, ModelError
 from manyheads.experiment import ModelConfig, nearest
 from manyheads.models.backbones import BACKBONES
 from manyheads.models.dropout import seeded
-from manyheads.models.foreign import ImageShape, embedding_width, is_foreign, make_foreign
+from manyheads.models.foreign import ImageShape, embedding_width, is_foreign, make_foreign, refused
 from manyheads.models.weights import load_weights
 
 CHUNK = 512  # samples asked at a time
 
 
 class ClientModel(nn.Module):
-    """Backbone -> embedding -> heads; head 0 is the main head, head k the k-th auxiliary one."""
+    """Backbone -> embedding -> heads; head 0 is the main head, head k the k-th auxiliary one.
+
+    The embedding is the mean of the backbone's feature map over its places (of a backbone of others: what it yields).
+    Heads that see `places` of them, instead of their mean, get the whole map.
+    """
 
     def __init__(
         self,
@@ -33,12 +37,15 @@ class ClientModel(nn.Module):
         foreign_widths: Sequence[int] = (),
         *,
         foreign: bool = False,
+        places: int | None = None,
     ) -> None:
         super().__init__()
         self.backbone = backbone
         self.foreign = foreign  # a backbone of others: what it relies on and how it draws is not known
         self.embedding_width = embedding_width
-        self.heads = nn.Linear(embedding_width, heads * classes)
+        self.mean = nn.AdaptiveAvgPool2d(1)
+        self.places = places
+        self.heads = nn.Linear(embedding_width * (places or 1), heads * classes)
         self.shape_HC = (heads, classes)
         # To compare the own embedding with one of another width: learnt by the student, from its own side. A map of
         # the foreign embedding could make everything equal and teach nothing.
@@ -50,8 +57,11 @@ class ClientModel(nn.Module):
         """Logits (B x H x C) and embedding (B x E)."""
         if self.foreign:  # a copy in the order that most code expects, into which it may write
             images = images.clone(memory_format=torch.contiguous_format)
-        embedding_BE = self.backbone(images)
-        return self.heads(embedding_BE).unflatten(1, self.shape_HC), embedding_BE
+        features = self.backbone(images)  # B x E x height x width; of others B x E
+        embedding_BE = features if self.foreign else self.mean(features).flatten(1)
+        # Place by place: as it lies in memory, so that nothing is copied.
+        seen = embedding_BE if self.places is None else features.permute(0, 2, 3, 1).flatten(1)
+        return self.heads(seen).unflatten(1, self.shape_HC), embedding_BE
 
     def answers(self, *images: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Logits and embeddings of several batches, each with BatchNorm statistics of its own."""
@@ -80,7 +90,7 @@ def make_model(
     if is_foreign(config.backbone):
         model = _foreign_model(config, image_shape, heads, classes, foreign_widths, rng)
     else:
-        model = _own_model(config, image_shape[2], heads, classes, foreign_widths)
+        model = _own_model(config, image_shape, heads, classes, foreign_widths)
     if rng is not None:
         initialise(model, rng)
         if config.weights:
@@ -90,7 +100,7 @@ def make_model(
 
 
 def _own_model(
-    config: ModelConfig, channels: int, heads: int, classes: int, foreign_widths: Sequence[int]
+    config: ModelConfig, image_shape: ImageShape, heads: int, classes: int, foreign_widths: Sequence[int]
 ) -> ClientModel:
     assert isinstance(config.backbone, str), "of one client"
     assert isinstance(config.width, int), "of one client"
@@ -101,10 +111,23 @@ def _own_model(
         )
     # On the meta device the constructors draw nothing: their draws would come from the global generator.
     with torch.device("meta"):
-        backbone = BACKBONES[config.backbone](channels, config.width, config.stem)
-        model = ClientModel(backbone, backbone.embedding_width, heads, classes, foreign_widths)
+        backbone = BACKBONES[config.backbone](image_shape[2], config.width, config.stem)
+        places = _places(backbone, config.backbone, image_shape) if config.heads_see == "map" else None
+        model = ClientModel(backbone, backbone.embedding_width, heads, classes, foreign_widths, places=places)
     # channels_last: the order in which images are stored, and the faster one for convolutions.
     return model.to_empty(device="cpu").to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
+def _places(backbone: nn.Module, name: str, image_shape: ImageShape) -> int:
+    """Of its feature map of an image; nothing is computed."""
+    height, width, channels = image_shape
+    with evaluating(backbone):
+        blank = torch.empty(1, channels, height, width)
+        try:
+            feature_map = backbone(blank)
+        except RuntimeError as error:
+            raise ModelError(name, refused(blank, error)) from None
+    return math.prod(feature_map.shape[2:])
 
 
 def _foreign_model(

@@ -42,8 +42,10 @@ def try_out(model: ClientModel, images: Tensor, backbone: str, width: int) -> Mo
 
 
 def _try_evaluation(model: ClientModel, images: Tensor, backbone: str) -> None:
+    asked = model.backbone if model.foreign else lambda images: model(images)[1]
+
     def said() -> Tensor:
-        return ask(model.backbone, images.clone(memory_format=torch.contiguous_format), backbone)
+        return ask(asked, images.clone(memory_format=torch.contiguous_format), backbone)
 
     model.eval()
     first_BE = said()

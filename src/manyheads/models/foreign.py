@@ -52,10 +52,10 @@ def embedding_width(backbone: nn.Module, name: str, image_shape: ImageShape) -> 
 
 
 @torch.no_grad()
-def ask(backbone: nn.Module, images: Tensor, name: str) -> Tensor:
+def ask(backbone: Callable[[Tensor], Any], images: Tensor, name: str) -> Tensor:
     """The embeddings of images, where that is what the backbone yields."""
     try:
-        said: Any = backbone(images)
+        said = backbone(images)
     except Exception as error:
         raise ModelError(name, refused(images, error)) from None
     fits = isinstance(said, Tensor) and said.dim() == 2 and len(said) == len(images) and said.numel() > 0

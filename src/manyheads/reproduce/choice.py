@@ -1,6 +1,7 @@
 """How the schedule of a scale was chosen: on validation data, with MHD at s = 100, once for all cells.
 
-FedMD, which has rounds instead of a pool, gets a choice of its own, with the data and networks of its table.
+FedMD, which has rounds instead of a pool, gets a choice of its own, with the data and networks of its table. So do
+these networks: what their heads see, and how fast they learn from that.
 """
 
 from dataclasses import dataclass
@@ -66,15 +67,30 @@ CANDIDATES = {
     ),
 }
 FEDMD_ROUNDS = {"digits": (), "cifar100": (4, 10, 40)}  # digits: benchmarks/rival_settings.py
+MAP_RATES = {
+    "digits": (),
+    "cifar100": (0.05, 0.01, 0.0025),
+}  # learning rates of FedMD's networks whose heads see the whole map
 VALIDATION = {"validation_fraction": 0.1}
 
 
 def _choice(scale: Scale) -> Cells:
-    base, fedmd = scale.mhd.with_values(data=VALIDATION), FEDMD.cells(scale)["FedMD"].with_values(data=VALIDATION)
-    mhd = {str(candidate): _with(base, candidate) for candidate in CANDIDATES[scale.name]}
-    return mhd | {
-        f"FedMD (as in fedmd), {rounds} rounds": _in_rounds(fedmd, rounds) for rounds in FEDMD_ROUNDS[scale.name]
-    }
+    base = scale.mhd.with_values(data=VALIDATION)
+    schedules = {str(candidate): _with(base, candidate) for candidate in CANDIDATES[scale.name]}
+    return schedules | _of_fedmd(scale)
+
+
+def _of_fedmd(scale: Scale) -> Cells:
+    table = FEDMD.cells(scale)
+    mhd, fedmd = (table[name].with_values(data=VALIDATION) for name in ("MHD", "FedMD"))
+    cells = {f"FedMD (as in fedmd), {rounds} rounds": _in_rounds(fedmd, rounds) for rounds in FEDMD_ROUNDS[scale.name]}
+    rates = MAP_RATES[scale.name]
+    cells |= {"MHD (as in fedmd)": mhd} if rates else {}
+    for rate, (name, cell) in product(rates, {"MHD": mhd, "FedMD": fedmd}.items()):
+        cells[f"{name} (as in fedmd), heads see maps, learning rate {rate:g}"] = cell.with_values(
+            model={"heads_see": "map"}, training={"learning_rate": rate}
+        )
+    return cells
 
 
 def _with(base: Experiment, candidate: Candidate) -> Experiment:
