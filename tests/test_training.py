@@ -200,8 +200,9 @@ def test_a_classifier_takes_the_images_it_was_made_for(tiny: Experiment, tiny_fi
         train(tiny).classifier(client=99)
 
 
-def test_the_returned_clients_and_a_loaded_model_agree(tiny: Experiment, tmp_path: Path) -> None:
-    result = train(tiny, tmp_path / "run")
+@pytest.mark.parametrize("seen", ["embedding", "feature_map"])
+def test_the_returned_clients_and_a_loaded_model_agree(tiny: Experiment, tmp_path: Path, seen: str) -> None:
+    result = train(tiny.with_values(model={"heads_see": seen}), tmp_path / "run")
     data = assemble(tiny).dataset
     images = torch.from_numpy(data.test.images)
     for client in (0, 2):

@@ -149,6 +149,8 @@ class Checked:
             idle.append("data.public_views")
         if idle:
             found.append(f"without effect, because no predictions are exchanged: {', '.join(idle)}")
+        if self.experiment.model.heads_see == "feature_map" and self.experiment.evaluate.probe:
+            found.append("the probe is of embeddings; heads that see feature maps may know more than it says")
         nobodys = set(range(self.dataset.private_classes)).difference(*self.split.primary_labels)
         if math.isinf(data.skew) and any(self.split.primary_labels) and nobodys:
             names = ", ".join(self.dataset.class_names[label] for label in sorted(nobodys)[:5])
@@ -309,7 +311,10 @@ def _tried(config: ModelConfig, dataset: Dataset, heads: int, client: int, rng: 
     except ConfigurationError as error:
         raise ConfigurationError(f"client {client}: {error}" if is_foreign(backbone) else str(error)) from None
     except (RuntimeError, MemoryError):
-        raise ConfigurationError(f"model.width = {width}: such a {backbone} does not fit into memory") from None
+        key = f"model.width = {width}"
+        if config.heads_see == "feature_map" and not is_foreign(backbone):
+            key += ', model.heads_see = "feature_map"'
+        raise ConfigurationError(f"{key}: such a {backbone} does not fit into memory") from None
 
 
 def _check_equal_models(checked: Checked) -> None:

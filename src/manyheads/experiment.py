@@ -173,7 +173,9 @@ class ModelConfig(Section):
     width: int | list[int] = 64
     weights: str | list[str] | None = None  # a safetensors file to start the backbone from; "" in a list: none
     auxiliary_heads: Count = 4
-    heads_see: Literal["embedding", "map"] = "embedding"  # of our backbones: the mean of the last feature map, or all
+    heads_see: Literal["embedding", "feature_map"] = (
+        "embedding"  # of our backbones: their last map's mean, or all of it
+    )
 
     @field_validator("backbone", mode="before")
     @classmethod

@@ -52,7 +52,7 @@ CASES: dict[str, dict[str, Any]] = {
     **{f"graph {name}": {"clients": 4, "graph": {"name": name, **knobs}} for name, knobs in GRAPH_KNOBS.items()},
     "groups": {"clients": 4, "groups": [[0, 3], [1, 2]], "algorithm": mhd(average_every=3)},
     "models of different widths": {"model": {"width": [4, 3, 4]}},
-    "heads that see maps": {"model": {"width": [4, 3, 4], "heads_see": "map"}},
+    "heads that see feature maps": {"model": {"width": [4, 3, 4], "heads_see": "feature_map"}},
     "dropout": {
         "model": {"backbone": "fedmd0"},
         "training": {"batch_size": 2, "public_batch_size": 2},

@@ -68,8 +68,11 @@ def test_captured_steps_are_the_plain_ones_in_float64(case: str, device: str) ->
             assert torch.equal(tensor.cpu(), theirs.state.integers[name].cpu())
 
 
+CLOSE = ["mhd", "fedmd", "averaging", "dropout", "models of different widths", "heads that see feature maps"]
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("case", ["mhd", "fedmd", "averaging", "dropout", "models of different widths"])
+@pytest.mark.parametrize("case", CLOSE)
 def test_ten_steps_in_float32_on_a_gpu(case: str) -> None:
     # Not two samples at a time, as that case has otherwise: in float32 such steps drift apart on one CPU, too.
     short = experiment(case, training={"batch_size": 8, "public_batch_size": 8} if case == "dropout" else {})
@@ -79,8 +82,9 @@ def test_ten_steps_in_float32_on_a_gpu(case: str) -> None:
 
 
 @pytest.mark.gpu
-def test_bfloat16_learns_as_well(tiny: Experiment) -> None:
-    longer = tiny.with_values(training={"steps": 60})
+@pytest.mark.parametrize("seen", ["embedding", "feature_map"])
+def test_bfloat16_learns_as_well(tiny: Experiment, seen: str) -> None:
+    longer = tiny.with_values(training={"steps": 60}, model={"heads_see": seen})
     full, _ = run(longer, Graphs("float32"), "cuda", torch.float32)
     few, _ = run(longer, Graphs("bf16"), "cuda", torch.float32, "bf16")
     assert few[:, -10:, 0].mean() == pytest.approx(float(full[:, -10:, 0].mean()), rel=0.1)

@@ -76,15 +76,15 @@ def test_trying_out_leaves_no_trace(tiny: Experiment) -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_a_map_that_heads_cannot_see_is_refused(tiny: Experiment) -> None:
+def test_a_feature_map_that_heads_cannot_see_is_refused(tiny: Experiment) -> None:
     told = r"client 2 \(fedmd5\): cannot take images of 8 x 8 x 1 \(height x width x channels\): RuntimeError: "
     with pytest.raises(ConfigurationError, match=told):
-        check(tiny.with_values(model={"backbone": ["cnn", "cnn", "fedmd5"], "heads_see": "map"}))
+        check(tiny.with_values(model={"backbone": ["cnn", "cnn", "fedmd5"], "heads_see": "feature_map"}))
 
 
 def test_heads_of_a_model_of_others_see_what_it_yields(tiny: Experiment) -> None:
     experiment = tiny.with_values(model={"backbone": ["cnn", f"{LAB}Small", f"{LAB}Small"]})
-    one, whole = check(experiment), check(experiment.with_values(model={"heads_see": "map"}))
+    one, whole = check(experiment), check(experiment.with_values(model={"heads_see": "feature_map"}))
     assert one.models[1:] == whole.models[1:]
     assert one.models[0].parameters < whole.models[0].parameters
 

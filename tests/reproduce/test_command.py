@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner, Result
 
 from manyheads import Experiment
@@ -252,15 +253,19 @@ def test_what_is_stored_can_be_verified(quick: Reproduction) -> None:
     checked = call("quick", "--verify")
     assert checked.exit_code == 2
     assert "other numbers than are stored (not the same: shared_accuracy)" in " ".join(checked.output.split())
-    assert checked.stderr.endswith("stored; accuracies, means over clients, are at most 1.2 points apart\n")
-    told["shared_accuracy"][0] += 1e-5
-    told["hardware"] = "an abacus"
+    assert checked.stderr.endswith("stored; accuracies are at most 1.2 points apart\n")
+    told["shared_accuracy"][0] -= 0.0123
+    told["clients"][0]["private_accuracy"][0] += 0.5
+    told["hardware"], told["code"] = "an abacus", "no code of ours"
     stored[0].write_text(json.dumps(told))
     checked = call("quick", "--verify")
     assert checked.exit_code == 2
-    assert f"Those were not made by what is here ({processor()}, plain engine" in checked.stderr
-    assert "other numbers than are stored (those are by an abacus" in checked.output
-    assert "not the same: shared_accuracy)" in " ".join(checked.output.split())
+    assert "accuracies are at most 50 points apart. With another processor" in " ".join(checked.stderr.split())
+    said = " ".join(checked.output.split())
+    assert "other numbers than are stored (those are by other code, no code ; those are by an abacus, plain" in said
+    assert f"these by {processor()}, plain" in said
+    assert torch.backends.cpu.get_cpu_capability() in processor()
+    assert "not the same: clients)" in said
     assert "1 of 2 gave other numbers than are stored" in checked.stderr
     assert json.loads(stored[0].read_text()) == told  # nothing that is stored is replaced
 

@@ -1,4 +1,4 @@
-"""Backbones: from an image to a feature map, whose mean over places is the embedding.
+"""Backbones: from an image to a feature map, whose mean over positions is the embedding.
 
 Each entry of BACKBONES is a function (channels, width, stem) -> module whose output is B x `embedding_width` x height x
 width.
@@ -26,7 +26,7 @@ class Backbone(nn.Module):
 
 
 class Layers(nn.Sequential, Backbone):
-    """One after the other."""
+    """Applied one after the other."""
 
     def __init__(self, *layers: nn.Module, embedding_width: int) -> None:
         super().__init__(*layers)
@@ -91,17 +91,20 @@ class Bottleneck(nn.Module):
 def _shortcut(channels_in: int, channels: int, stride: int) -> nn.Module:
     if stride == 1 and channels_in == channels:
         return nn.Identity()
-    return nn.Sequential(Strided(channels_in, channels, 1, stride, bias=False), BatchNorm(channels))
+    return nn.Sequential(Shortcut(channels_in, channels, stride), BatchNorm(channels))
 
 
-class Strided(nn.Conv2d):
-    """A 1 x 1 convolution of every second row and column.
+class Shortcut(nn.Conv2d):
+    """A 1 x 1 convolution with a stride.
 
     Where there are fewer input channels than numbers in a register, oneDNN writes beyond its memory for the gradient of
-    the weights (its issue 6035), which ends the process; without a stride it does not.
+    the weights (its issue 6035): the process crashes or hangs, or the gradient is wrong. Without a stride it is right.
     """
 
     REGISTER = 16  # numbers of 32 bits, on a CPU that has the widest
+
+    def __init__(self, channels_in: int, channels: int, stride: int) -> None:
+        super().__init__(channels_in, channels, 1, stride, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.in_channels >= self.REGISTER or x.device.type != "cpu":

@@ -24,8 +24,8 @@ CHUNK = 512  # samples asked at a time
 class ClientModel(nn.Module):
     """Backbone -> embedding -> heads; head 0 is the main head, head k the k-th auxiliary one.
 
-    The embedding is the mean of the backbone's feature map over its places (of a backbone of others: what it yields).
-    Heads that see `places` of them, instead of their mean, get the whole map.
+    The embedding is the mean of the backbone's feature map over its positions; of a backbone of others, what it yields.
+    Heads see the embedding or, where the number of `positions` is given, the whole feature map.
     """
 
     def __init__(
@@ -37,15 +37,15 @@ class ClientModel(nn.Module):
         foreign_widths: Sequence[int] = (),
         *,
         foreign: bool = False,
-        places: int | None = None,
+        positions: int | None = None,
     ) -> None:
         super().__init__()
         self.backbone = backbone
         self.foreign = foreign  # a backbone of others: what it relies on and how it draws is not known
         self.embedding_width = embedding_width
         self.mean = nn.AdaptiveAvgPool2d(1)
-        self.places = places
-        self.heads = nn.Linear(embedding_width * (places or 1), heads * classes)
+        self.positions = positions
+        self.heads = nn.Linear(embedding_width * (positions or 1), heads * classes)
         self.shape_HC = (heads, classes)
         # To compare the own embedding with one of another width: learnt by the student, from its own side. A map of
         # the foreign embedding could make everything equal and teach nothing.
@@ -59,8 +59,8 @@ class ClientModel(nn.Module):
             images = images.clone(memory_format=torch.contiguous_format)
         features = self.backbone(images)  # B x E x height x width; of others B x E
         embedding_BE = features if self.foreign else self.mean(features).flatten(1)
-        # Place by place: as it lies in memory, so that nothing is copied.
-        seen = embedding_BE if self.places is None else features.permute(0, 2, 3, 1).flatten(1)
+        # Position by position: as it lies in memory, so that nothing is copied.
+        seen = embedding_BE if self.positions is None else features.permute(0, 2, 3, 1).flatten(1)
         return self.heads(seen).unflatten(1, self.shape_HC), embedding_BE
 
     def answers(self, *images: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -112,13 +112,14 @@ def _own_model(
     # On the meta device the constructors draw nothing: their draws would come from the global generator.
     with torch.device("meta"):
         backbone = BACKBONES[config.backbone](image_shape[2], config.width, config.stem)
-        places = _places(backbone, config.backbone, image_shape) if config.heads_see == "map" else None
-        model = ClientModel(backbone, backbone.embedding_width, heads, classes, foreign_widths, places=places)
+        whole = config.heads_see == "feature_map"
+        positions = _positions(backbone, config.backbone, image_shape) if whole else None
+        model = ClientModel(backbone, backbone.embedding_width, heads, classes, foreign_widths, positions=positions)
     # channels_last: the order in which images are stored, and the faster one for convolutions.
     return model.to_empty(device="cpu").to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
-def _places(backbone: nn.Module, name: str, image_shape: ImageShape) -> int:
+def _positions(backbone: nn.Module, name: str, image_shape: ImageShape) -> int:
     """Of its feature map of an image; nothing is computed."""
     height, width, channels = image_shape
     with evaluating(backbone):

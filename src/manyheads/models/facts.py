@@ -42,7 +42,7 @@ def try_out(model: ClientModel, images: Tensor, backbone: str, width: int) -> Mo
 
 
 def _try_evaluation(model: ClientModel, images: Tensor, backbone: str) -> None:
-    asked = model.backbone if model.foreign else lambda images: model(images)[1]
+    asked = model.backbone if model.foreign else lambda batch: model(batch)[1]
 
     def said() -> Tensor:
         return ask(asked, images.clone(memory_format=torch.contiguous_format), backbone)

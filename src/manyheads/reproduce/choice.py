@@ -67,10 +67,7 @@ CANDIDATES = {
     ),
 }
 FEDMD_ROUNDS = {"digits": (), "cifar100": (4, 10, 40)}  # digits: benchmarks/rival_settings.py
-MAP_RATES = {
-    "digits": (),
-    "cifar100": (0.05, 0.01, 0.0025),
-}  # learning rates of FedMD's networks whose heads see the whole map
+NETWORK_RATES = {"digits": (), "cifar100": (0.05, 0.01)}  # learning rates of FedMD's networks
 VALIDATION = {"validation_fraction": 0.1}
 
 
@@ -84,12 +81,11 @@ def _of_fedmd(scale: Scale) -> Cells:
     table = FEDMD.cells(scale)
     mhd, fedmd = (table[name].with_values(data=VALIDATION) for name in ("MHD", "FedMD"))
     cells = {f"FedMD (as in fedmd), {rounds} rounds": _in_rounds(fedmd, rounds) for rounds in FEDMD_ROUNDS[scale.name]}
-    rates = MAP_RATES[scale.name]
-    cells |= {"MHD (as in fedmd)": mhd} if rates else {}
-    for rate, (name, cell) in product(rates, {"MHD": mhd, "FedMD": fedmd}.items()):
-        cells[f"{name} (as in fedmd), heads see maps, learning rate {rate:g}"] = cell.with_values(
-            model={"heads_see": "map"}, training={"learning_rate": rate}
-        )
+    ways = product(("embedding", "feature_map"), NETWORK_RATES[scale.name], {"MHD": mhd, "FedMD": fedmd}.items())
+    for seen, rate, (name, cell) in ways:
+        found = cell.with_values(model={"heads_see": seen}, training={"learning_rate": rate})
+        if found not in cells.values():  # as the ten rounds are
+            cells[f"{name} (as in fedmd), {seen.replace('_', ' ')}, learning rate {rate:g}"] = found
     return cells
 
 

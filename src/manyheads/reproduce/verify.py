@@ -9,8 +9,13 @@ from manyheads.console import Screen
 from manyheads.errors import ConfigurationError, RunError
 from manyheads.reproduce.command import OnScreen
 from manyheads.reproduce.request import Request, check_data, chosen
-from manyheads.reproduce.results import Result, Stored, key_of, read_results
+from manyheads.reproduce.results import Result, Stored, key_of, read_results, same_numbers
 from manyheads.reproduce.runner import run_all
+
+ELSEWHERE = (
+    "With another processor, other vector instructions or another PyTorch, last bits are others, and accuracies are "
+    "apart by about what seeds are; by more, something is wrong"
+)
 
 
 def verify(screen: Screen, request: Request) -> None:
@@ -41,7 +46,7 @@ def verify(screen: Screen, request: Request) -> None:
     pairs = [(stored[result.key, result.seed], result) for result in made]
     different = [(before, now) for before, now in pairs if now.apart_from(before)]
     if different:
-        raise RunError(f"{len(different)} of {len(made)} gave other numbers than are stored{_why(different)}")
+        raise RunError(f"{len(different)} of {len(made)} gave other numbers than are stored{_how_far(different)}")
     left = f"; {missing} more that were asked for are not stored" if missing else ""
     screen.say(f"{len(made)} of {len(made)} gave every number as it is stored{left}")
 
@@ -51,17 +56,14 @@ def _compared(result: Result, stored: Stored) -> str:
     if not (apart := result.apart_from(before)):
         return "the numbers that are stored"
     why = ["those are of other data"] if before.data not in (None, result.data) else []
-    why += [f"those are by {before.made_by}"] if before.made_by != result.made_by else []
+    why += [] if same_numbers(before.code) else [f"those are by other code, {before.code[:8]}"]
+    why += [f"those are by {before.made_by}, these by {result.made_by}"] if before.made_by != result.made_by else []
     return f"other numbers than are stored ({'; '.join([*why, 'not the same: ' + ', '.join(apart)])})"
 
 
-def _why(different: Sequence[tuple[Result, Result]]) -> str:
-    """How far apart they are, and whether they had to be."""
+def _how_far(different: Sequence[tuple[Result, Result]]) -> str:
+    """In points, and what that means where not all was made by the same."""
     points = 100.0 * max(before.farthest(now) for before, now in different)
-    text = f"; accuracies, means over clients, are at most {points:.2g} points apart"
-    if any(before.made_by == now.made_by for before, now in different):
-        return text
-    return (
-        f"{text}. Those were not made by what is here ({different[0][1].made_by}), and the last bits of a sum, from "
-        "which such differences grow, depend on it: compare them with what seeds differ by"
-    )
+    far = f"; accuracies are at most {points:.2g} points apart" if points else ""
+    made_elsewhere = any(before.made_by != now.made_by for before, now in different)
+    return far + (f". {ELSEWHERE}" if made_elsewhere else "")
