@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,29 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path / "here")
 
 
+class Here(Executor):
+    """Runs a job at once, in this process: to start others takes longer than most tests."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def submit(self, fn: Callable[..., Any], /, *arguments: Any, **options: Any) -> "Future[Any]":
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*arguments, **options))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
 @pytest.fixture
-def quick(tiny: Experiment, monkeypatch: pytest.MonkeyPatch) -> Reproduction:
+def quick(quick_in_workers: Reproduction, monkeypatch: pytest.MonkeyPatch) -> Reproduction:
+    monkeypatch.setattr("manyheads.reproduce.runner.ProcessPoolExecutor", Here)
+    return quick_in_workers
+
+
+@pytest.fixture
+def quick_in_workers(tiny: Experiment, monkeypatch: pytest.MonkeyPatch) -> Reproduction:
     cells = {"together": tiny, "alone": tiny.with_values(algorithm={"name": "separate"})}
     one = Reproduction(
         name="quick",
@@ -70,7 +92,7 @@ def refused(*arguments: str | Path) -> str:
     return result.stderr.strip()
 
 
-def test_it_runs_what_is_missing_judges_and_draws(quick: Reproduction) -> None:
+def test_it_runs_what_is_missing_judges_and_draws(quick_in_workers: Reproduction) -> None:
     first = call("quick", "--only", "alone")
     assert first.exit_code == 0, first.output
     assert "1 run to do, 0 stored" in first.output
@@ -250,7 +272,7 @@ def test_what_is_stored_can_be_verified(quick: Reproduction) -> None:
     told = json.loads(stored[0].read_text())
     told["shared_accuracy"][0] += 0.0123
     stored[0].write_text(json.dumps(told))
-    checked = call("quick", "--verify")
+    checked = call("quick", "--verify", "--seeds", "1")
     assert checked.exit_code == 2
     assert "other numbers than are stored (not the same: shared_accuracy)" in " ".join(checked.output.split())
     assert checked.stderr.endswith("stored; accuracies are at most 1.2 points apart\n")
