@@ -125,7 +125,11 @@ CIFAR100 = Scale(
             "public": {"source": "npz", "path": "cifar10.npz"},
         },
         "pooled": {"primary_labels": {"per_client": 5}},  # of 20 coarse labels; whose they are decides nothing at s = 0
-        "model": {"backbone": [f"fedmd{number}" for number in range(10)], "auxiliary_heads": 3},
+        "model": {
+            "backbone": [f"fedmd{number}" for number in range(10)],
+            "auxiliary_heads": 3,
+            "heads_see": "feature_map",  # as published
+        },
         "algorithm": {"first_private_steps": 400, "digest_steps": 400, "revisit_steps": 360},
         "learning_rate": 0.05,
     },
