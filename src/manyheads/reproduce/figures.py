@@ -25,31 +25,34 @@ def points_figure(reproduction: Reproduction, found: Found) -> Figure:
     cells = [cell for cell, by_seed in found.cells.items() if by_seed]
     measures = [m for m in reproduction.measures if any(found.values(cell, m) for cell in cells)]
     axis_names = list(dict.fromkeys(measure.axis for measure in measures)) or ["%"]
-    size = (max(5.0, 1.5 + 0.75 * len(cells)), 4.0 + 1.5 * (len(axis_names) - 1))
+    size = (8.0 + 2.0 * (len(axis_names) - 1), 1.0 + 0.36 * max(len(cells), 4))
     figure = Figure(figsize=size, layout="constrained")
     ratios = [3.0] + [1.5] * (len(axis_names) - 1)
-    panels = figure.subplots(len(axis_names), sharex=True, height_ratios=ratios, squeeze=False)[:, 0]
+    panels = figure.subplots(1, len(axis_names), sharey=True, width_ratios=ratios, squeeze=False)[0]
     of_axis = dict(zip(axis_names, panels, strict=True))
     for number, measure in enumerate(measures):
         shift = 0.5 * (number / (len(measures) - 1) - 0.5) if len(measures) > 1 else 0.0
         axes, colour = of_axis[measure.axis], f"C{number % 10}"
-        for x, cell in enumerate(cells):
-            _point(axes, x + shift, list(found.values(cell, measure).values()), colour)
+        for row, cell in enumerate(cells):
+            _point(axes, row + shift, list(found.values(cell, measure).values()), colour)
             printed = reproduction.printed.get((cell, measure.label))
             if printed is not None:
-                axes.plot(x + shift, printed, marker="o", fillstyle="none", color=colour, markersize=6, linestyle="")
-    panels[-1].set_xticks(range(len(cells)), cells, rotation=35, ha="right", fontsize=8)
+                axes.plot(printed, row + shift, marker="o", fillstyle="none", color=colour, markersize=6, linestyle="")
+    panels[0].set_yticks(range(len(cells)), cells, fontsize=8)
+    panels[0].invert_yaxis()  # shared: the first cell is on top, as in the table
     for name, axes in of_axis.items():
-        axes.set_ylabel(name)
-    _legend(panels[0], {measure.label: f"C{number % 10}" for number, measure in enumerate(measures)}, reproduction)
+        axes.set_xlabel(name)
+        axes.set_axisbelow(True)
+        axes.grid(axis="y", color="0.92")
+    _legend(panels[-1], {measure.label: f"C{number % 10}" for number, measure in enumerate(measures)}, reproduction)
     return figure
 
 
-def _point(axes: Axes, x: float, values: Sequence[float], colour: str) -> None:
+def _point(axes: Axes, row: float, values: Sequence[float], colour: str) -> None:
     if values:
-        axes.plot(x, mean(values), marker="o", color=colour, markersize=5, linestyle="")
+        axes.plot(mean(values), row, marker="o", color=colour, markersize=5, linestyle="")
     if len(values) > 1:
-        axes.plot([x] * len(values), values, marker=".", color=colour, markersize=4, linestyle="", alpha=0.5)
+        axes.plot(values, [row] * len(values), marker=".", color=colour, markersize=4, linestyle="", alpha=0.5)
 
 
 def _spread(values: Sequence[float]) -> float:
