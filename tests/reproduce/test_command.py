@@ -334,7 +334,7 @@ def test_everything_is_listed() -> None:
         (["heads", "--only", "s = 100, 5 heads"], '--only "s = 100, 5 heads": there is no such cell'),
         (
             ["fedmd", "--scale", "imagenet"],
-            "fedmd: the paper has it at another scale than imagenet; take --scale digits or cifar100",
+            "fedmd: there is no such table at scale imagenet; take --scale digits or cifar100",
         ),
         (["heads", "--scale", "cifar100"], "cifar100.npz: not there; give its folder with --data"),
         (["heads", "--scale", "imagenet"], "--data: missing; give the folder that `manyheads pack` made"),

@@ -154,11 +154,9 @@ class Check:
     def words(self, by_seed: BySeed, doubt: float) -> str:
         """The quantity, its mean over seeds, for how many it holds, and where it must lie if that is not above 0."""
         value, held = mean(by_seed.values()), sum(map(self.holds, by_seed.values()))
-        form = self.quantity.form
-        if round(value, 1) in (self.above, self.below):
-            form = form.replace(".1f", ".2f")
-        elif round(value, 1) == 0.0:
-            value = 0.0  # not "-0.0"
+        digits = next((digits for digits in (1, 2) if round(value, digits) not in (self.above, self.below)), 3)
+        form = self.quantity.form.replace(".1f", f".{digits}f")
+        value = value if round(value, digits) else 0.0  # not "-0.0"
         bounds = [f"{word} {bound:.4g}" for word, bound in (("above", self.above), ("below", self.below))]
         finite = [text for text, bound in zip(bounds, (self.above, self.below), strict=True) if math.isfinite(bound)]
         must = "" if finite == ["above 0"] else f"; must be {' and '.join(finite)}"
@@ -215,6 +213,15 @@ class Claim:
         return Verdict(answer, parts, min(map(len, values)))
 
 
+@dataclass(frozen=True)
+class Beside:
+    """A number that is of no cell alone, under the table."""
+
+    quantity: Quantity
+    text: str
+    printed: str = ""  # what the paper has for it
+
+
 Cells = dict[str, Experiment]
 Printed = dict[tuple[str, str], float]  # (cell, label of a measure) -> what the paper printed
 
@@ -230,6 +237,7 @@ class Reproduction:
     measures: Sequence[Measure]
     claims: Sequence[Claim]
     printed: Printed = field(default_factory=dict)
+    besides: Sequence[Beside] = ()
     seeds: int = 1  # at a scale that has several; elsewhere one, unless more are asked for
     scales: tuple[str, ...] = ("digits", "cifar100", "imagenet")  # where it makes sense
     figure: str = "points"  # how it is drawn: a name in figures.py
@@ -247,6 +255,12 @@ class Reproduction:
         have = [len(by_seed) for by_seed in found.cells.values()]
         run = min(have, default=0) if scale.several_seeds else max(have, default=0)
         return max(self.seeds_asked(scale), run)
+
+    def common_keys(self, scale: Scale) -> dict[str, object]:
+        """In which all of its cells alike are not what the cells of the scale are made from."""
+        usual, (first, *others) = scale.mhd.keys(), (cell.keys() for cell in self.cells(scale).values())
+        own = {key: value for key, value in first.items() if usual.get(key) != value}
+        return {key: value for key, value in own.items() if all(other.get(key) == value for other in others)}
 
     def claims_at(self, scale: Scale) -> list[Claim]:
         return [claim for claim in self.claims if claim.scale in (None, scale.name)]

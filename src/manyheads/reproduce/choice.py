@@ -81,7 +81,8 @@ def _of_fedmd(scale: Scale) -> Cells:
     table = FEDMD.cells(scale)
     mhd, fedmd = (table[name].with_values(data=VALIDATION) for name in ("MHD", "FedMD"))
     before = fedmd.with_values(model={"heads_see": "embedding"})  # rounds were chosen before what heads see
-    cells = {f"FedMD (as in fedmd), {rounds} rounds": _in_rounds(before, rounds) for rounds in FEDMD_ROUNDS[scale.name]}
+    called = f"FedMD (as in fedmd), embedding, learning rate {before.training.learning_rate:g}"
+    cells = {f"{called}, {rounds} rounds": _in_rounds(before, rounds) for rounds in FEDMD_ROUNDS[scale.name]}
     ways = product(("embedding", "feature_map"), NETWORK_RATES[scale.name], {"MHD": mhd, "FedMD": fedmd}.items())
     for seen, rate, (name, cell) in ways:
         found = cell.with_values(model={"heads_see": seen}, training={"learning_rate": rate})

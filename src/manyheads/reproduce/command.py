@@ -19,7 +19,7 @@ from manyheads.report.tables import keys_text
 from manyheads.reproduce import NAMES
 from manyheads.reproduce.base import Found, Reproduction
 from manyheads.reproduce.figures import FIGURES
-from manyheads.reproduce.page import claims, made_with, picture, results_page, table, warnings, worth_drawing
+from manyheads.reproduce.page import besides, claims, made_with, picture, results_page, table, warnings, worth_drawing
 from manyheads.reproduce.request import Request, check_data, chosen, elsewhere
 from manyheads.reproduce.results import Result, key_of, read_results, same_numbers
 from manyheads.reproduce.runner import (
@@ -239,6 +239,11 @@ def _show_one(screen: Screen, one: Reproduction, found: Found, request: Request)
     printed = "; in brackets what the paper printed, at its own scale" if one.printed else ""
     screen.show_wide(*table(one, found), f"{one.name}, {request.scale.name}: {one.title}{printed}")
     screen.say(made_with(found))
+    if (beside := besides(one, found)) and not request.only:
+        numbers = Table("besides", "here", "the paper")
+        for line in beside:
+            numbers.add_row(*line)
+        screen.show(numbers)
     if one.claims and not request.only:  # a claim is about a table
         judged = Table("claim", "here", "its parts")
         for text, answer, parts in claims(one, request.scale, found):

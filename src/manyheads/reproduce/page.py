@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from manyheads.report.tables import mean_and_spread
+from manyheads.report.tables import keys_text, mean_and_spread
 from manyheads.reproduce.base import Found, Measure, Reproduction, Verdict
 from manyheads.reproduce.results import Result, Stored
 from manyheads.reproduce.scales import SCALES, Scale
@@ -13,29 +13,32 @@ HEAD = """# The paper, reproduced
 
 Made by `manyheads reproduce --page` from stored results; nothing is typed here. The paper trained ResNet-34 on
 ImageNet, which nobody has done with manyheads yet; here the same questions are asked at other scales, so what can be
-compared is whether its claims hold, not the numbers. Only Table 2 ([fedmd](#fedmd)) was about CIFAR-100 in the paper,
-too. **All MHD in these tables has a ramp, which the paper does not name: without it MHD with four heads fails at these
-scales** ([choice](#choice) has what was tried). Other differences: [deviations.md](deviations.md) and the notes. Speed
-and memory: [measurements.md](measurements.md).
+compared is whether its claims hold, not the numbers. (Its own settings are there; they were started for a few steps on
+a stand-in for ImageNet, [experiments/mhd](../experiments/mhd/README.md).) Only Table 2 ([fedmd](#fedmd)) was about
+CIFAR-100 in the paper, too. **All MHD in these tables but [choice](#choice) has a ramp, which the paper does not name:
+without it MHD with four heads fails in as many steps.** Other differences: [deviations.md](deviations.md) and the
+notes. Speed and memory: [measurements.md](measurements.md).
 """
 READING = """## How to read it
 *Private* is test accuracy on the labels of a client, weighted as it has them; *shared* is accuracy on all labels alike;
 both are means over clients, of the main head unless another is named. s is the skew: 0 deals labels out evenly, with
 100 a client gets 101 times as many of its own. An entry is the mean over seeds, in percent unless the column says
-otherwise, ± the standard deviation (of a sample) over seeds, and in brackets what the paper printed.
+otherwise, ± the standard deviation (of a sample) over seeds, and in brackets what the paper printed. *Deviation across
+clients* is that of the clients themselves, not of a sample of clients.
 
-A claim is split into parts, mostly differences that should be above 0, or within bounds that the part names. A part is
-the mean over the seeds that both sides have; in brackets, for how many of these it is so. A claim *holds* where all
-parts are so for every seed, *does not hold* where a part is so for none, and is *unclear* otherwise. By chance alone a
+A claim is split into parts, mostly differences that should be above 0, or within bounds that the part names. A part
+is the mean over the seeds that both sides have (where rows of a table have different numbers of them, this is not the
+difference of the means in the table); in brackets, for how many of these it is so. A claim *holds* where all parts
+are so for every seed, *does not hold* where a part is so for none, and is *unclear* otherwise. By chance alone a
 single difference has the same sign for three seeds one time in four; one seed says little, and nothing where it is
-nearer to a bound than a part usually differs from seed to seed (the median of the standard deviations is
-DOUBTS): such a part is *too close*, and its claim *unclear*, unless another part fails. Where the
-paper has no number ("close", "virtually no effect"), the bound is ours. *Ours* are claims that the paper does not make;
-they are not in the overview. † marks claims that were changed after results had been seen: their notes say how. What
-each cell is: the notes in `experiments/mhd/`, with what is known about failures. *Code* is a hash of the files that
-decide numbers; different ones in a table are versions that give the same numbers (`SAME_NUMBERS` in
-`reproduce/results.py` names the tests). *Minutes in sum* adds up what each run took; where several ran at a time, all
-of them together took less.
+nearer to a bound than a part usually differs from seed to seed (the median of the standard deviations is DOUBTS):
+such a part is *too close*, and its claim *unclear*, unless another part fails. Further away is still chance one time
+in three. On digits, another processor can move a single accuracy by some points. Where the paper has no number
+("close", "virtually no effect"), the bound is ours. *Ours* are claims that the paper does not make; they are not in
+the overview. † marks claims that were changed after results had been seen: their notes say how. What each cell is:
+the notes in `experiments/mhd/`, with what is known about failures. *Code* is a hash of the files that decide numbers;
+different ones in a table are versions that give the same numbers (`SAME_NUMBERS` in `reproduce/results.py` names the
+tests). *Minutes in sum* adds up what each run took; where several ran at a time, all of them together took less.
 """
 
 
@@ -61,14 +64,13 @@ def results_page(names: Sequence[Reproduction], stored: dict[str, Stored]) -> st
 def _overview(names: Sequence[Reproduction], stored: dict[str, Stored]) -> str:
     """How many of the paper's claims hold, at which scale."""
     shown = [scale for scale in SCALES.values() if stored.get(scale.name)]
-    about_paper = [one for one in names if not all(claim.ours for claim in one.claims)]
-    titles = {one.name: one.title for one in about_paper}
-    judged = {one.name: [_verdicts(one, scale, stored[scale.name]) for scale in shown] for one in about_paper}
-    lines = [[f"[{name}](#{name})", titles[name], *map(_counted, each)] for name, each in judged.items()]
+    judged = {one.name: [_verdicts(one, scale, stored[scale.name]) for scale in shown] for one in names}
+    lines = [[f"[{one.name}](#{one.name})", one.title, *map(_counted, judged[one.name])] for one in names]
     totals = [_counted([verdict for each in judged.values() for verdict in each[n]]) for n in range(len(shown))]
     header = ["", "question", *(f"claims, {scale.name}" for scale in shown)]
     about = [
-        f"- *{s.name}*: {s.about}; unless a note says otherwise.{_so_far(names, s, stored[s.name])}" for s in shown
+        f"- *{s.name}*: {s.about}, {s.schedule}; unless a table says otherwise.{_so_far(names, s, stored[s.name])}"
+        for s in shown
     ]
     return "\n".join(about) + f"\n\n{rows(header, [*lines, ['**all**', '', *totals]])}"
 
@@ -111,9 +113,11 @@ def _at_scale(reproduction: Reproduction, scale: Scale, stored: Stored) -> str |
     command = f"manyheads reproduce {reproduction.name} --scale {scale.name}{scale.data_option} --seeds {seeds}"
     parts = [
         f"### {reproduction.name}, {scale.name}",
-        runs_of(found, seeds, command),
+        runs_of(found, seeds, command) + _unusual(reproduction, scale),
         rows(*table(reproduction, found)),
     ]
+    if beside := besides(reproduction, found):
+        parts.append(rows(["besides", "here", "the paper"], beside))
     if reproduction.claims:
         judged = [
             [text.replace(OURS, f"*{OURS}*"), answer.replace(WORDS["no"], f"**{WORDS['no']}**"), "<br>".join(parts)]
@@ -124,6 +128,17 @@ def _at_scale(reproduction: Reproduction, scale: Scale, stored: Stored) -> str |
     if worth_drawing(found):
         parts.append(f"![{reproduction.title}, {scale.name}](images/{picture(reproduction, scale)})")
     return "\n\n".join(parts)
+
+
+def _unusual(reproduction: Reproduction, scale: Scale) -> str:
+    keys = reproduction.common_keys(scale)
+    return f" In all cells: `{keys_text(keys)}`." if keys else ""
+
+
+def besides(reproduction: Reproduction, found: Found) -> list[list[str]]:
+    """What is of no cell alone: in words, ours, and the paper's."""
+    every = [(one, list(one.quantity.of(found).values())) for one in reproduction.besides]
+    return [[one.text, _mean(values), one.printed] for one, values in every if values]
 
 
 def worth_drawing(found: Found) -> bool:
@@ -150,8 +165,11 @@ def table(reproduction: Reproduction, found: Found) -> tuple[list[str], list[lis
 def _entry(reproduction: Reproduction, found: Found, cell: str, measure: Measure) -> str:
     values = list(found.values(cell, measure).values())
     printed = reproduction.printed.get((cell, measure.label))
-    ours = mean_and_spread([value / 100.0 for value in values]) if values else ""
-    return ours + (f" ({printed:.1f})" if printed is not None and values else "")
+    return _mean(values) + (f" ({printed:.1f})" if printed is not None and values else "")
+
+
+def _mean(values: Sequence[float]) -> str:
+    return mean_and_spread([value / 100.0 for value in values]) if values else ""
 
 
 def claims(reproduction: Reproduction, scale: Scale, found: Found) -> list[tuple[str, str, tuple[str, ...]]]:

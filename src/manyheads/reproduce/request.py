@@ -96,14 +96,12 @@ def chosen(request: Request) -> list[Reproduction]:
             raise ConfigurationError(f"{name}: unknown name; {nearest(name, [*NAMES, 'all'])}")
         if scale.name not in NAMES[name].scales:
             known = " or ".join(NAMES[name].scales)
-            raise ConfigurationError(
-                f"{name}: the paper has it at another scale than {scale.name}; take --scale {known}"
-            )
+            raise ConfigurationError(f"{name}: there is no such table at scale {scale.name}; take --scale {known}")
     found = [NAMES[name] for name in names]
-    cells = {cell for one in found for cell in one.cells(scale)}
+    cells = list(dict.fromkeys(cell for one in found for cell in one.cells(scale)))
     for cell in request.only:
         if cell not in cells:
-            near = difflib.get_close_matches(cell, cells, n=1)
+            near = [name for name in cells if cell in name][:1] or difflib.get_close_matches(cell, cells, n=1)
             hint = f'did you mean "{near[0]}"?' if near else f"manyheads reproduce {names[0]} --list shows its cells"
             raise ConfigurationError(f'--only "{cell}": there is no such cell; {hint}')
     return found
@@ -111,6 +109,8 @@ def chosen(request: Request) -> list[Reproduction]:
 
 def check_data(jobs: Sequence[Job], request: Request) -> None:
     """Refuse before anything is started what cannot be read."""
+    if request.data is not None and not request.data.is_dir():
+        raise DataError(f"--data {request.data}: there is no such folder")
     if jobs and request.scale.mhd.data.source == "packed":
         if request.data is None:
             raise ConfigurationError("--data: missing; give the folder that `manyheads pack` made of ImageNet")

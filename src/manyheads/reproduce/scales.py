@@ -36,6 +36,11 @@ class Scale:
     def pool_every(self) -> int:
         return int(self.mhd.algorithm.options()["pool_every"])
 
+    @property
+    def schedule(self) -> str:
+        ramp = self.mhd.algorithm.options()["ramp"]
+        return f"a pool every {self.pool_every} steps, ramp {ramp['hold']:g}/{ramp['rise']:g}"
+
     def longer(self, times: int) -> Values:
         return {"steps": times * self.mhd.training.steps}
 
@@ -92,7 +97,7 @@ DIGITS = Scale(
 CIFAR100 = Scale(
     name="cifar100",
     about="CIFAR-100 (for the results here re-encoded as AVIF, quality 92), 8 clients with 25 random labels each, 10 % "
-    "public, ResNet-18 of width 32, 4,000 steps",
+    "public, ResNet-18 of width 32, 4,000 steps, one target, four heads",
     mhd=Experiment(
         clients=8,
         data={"source": "npz", "path": "cifar100.npz", "primary_labels": {"per_client": 25}},
