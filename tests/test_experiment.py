@@ -35,6 +35,7 @@ def test_infinite_skew_survives(tiny: Experiment) -> None:
 def test_what_does_not_decide_numbers_does_not_change_the_fingerprint(tiny: Experiment) -> None:
     assert tiny.with_values(training={"save_seconds": 1.0}).fingerprint() == tiny.fingerprint()
     assert tiny.with_values(training={"steps": 21}).fingerprint() != tiny.fingerprint()
+    assert tiny.with_values(model={"heads_see": "embedding"}).fingerprint() == tiny.fingerprint()  # as by default
     assert tiny.with_values(algorithm={"nu_emb": 0.5}).fingerprint() != tiny.fingerprint()
 
 

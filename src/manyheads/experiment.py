@@ -298,8 +298,12 @@ class Experiment(Section):
         return found
 
     def fingerprint(self, *, seed: bool = True) -> str:
-        """A hash of every key that decides numbers (how often to save does not), with or without the seed."""
-        values = self.model_dump(exclude={"training": {"save_seconds"}, **({} if seed else {"seed": True})})
+        """A hash of every key that decides numbers (how often to save does not), with or without the seed.
+
+        Of what differs from defaults: a new key changes no hash of experiments without it.
+        """
+        without: dict[str, Any] = {"training": {"save_seconds"}, **({} if seed else {"seed": True})}
+        values = self.model_dump(exclude=without, exclude_defaults=True)
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 

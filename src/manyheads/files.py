@@ -8,7 +8,7 @@ from pathlib import Path
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that it is there whole or not at all, even if the machine stops in between."""
-    beside = path.with_name(f".{path.name}.partial")
+    beside = path.with_name(f".{path.name}.{os.getpid()}.partial")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
         with os.fdopen(descriptor, "wb") as file:

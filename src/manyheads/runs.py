@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import shutil
+import tomllib
 import weakref
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ from manyheads.experiment import Experiment
 from manyheads.files import digest, write_whole
 from manyheads.snapshot import Snapshot, checkpoint
 
-FORMAT = 2
+FORMAT = 3
 MEMORY = "memory "  # before the names of what an algorithm keeps of a client
 Event = dict[str, Any]
 
@@ -171,10 +172,11 @@ class RunFolder:
 
     lasting: ClassVar[bool] = True
 
-    def __init__(self, path: Path, experiment: Experiment, data_fingerprint: str) -> None:
+    def __init__(self, path: Path, data_fingerprint: str) -> None:
         self.path = path
-        self._experiment, self._data = experiment.fingerprint(), data_fingerprint
+        self._experiment, self._data = _written(path / "experiment.toml"), data_fingerprint
         self._checkpoints = path / "checkpoints"
+        self._checkpoints.mkdir(exist_ok=True)
         self._files: dict[str, str] = {}  # files of the last save and their checksums
         self.saved_step: int | None = None
         self._metrics = os.open(path / "metrics.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -197,7 +199,7 @@ class RunFolder:
         (beside / "checkpoints").mkdir(parents=True)
         write_whole(beside / "experiment.toml", str(experiment).encode())
         os.replace(beside, path)
-        return cls(path, experiment, data_fingerprint)
+        return cls(path, data_fingerprint)
 
     def events(self) -> list[Event]:
         return read_events(self.path)
@@ -292,6 +294,20 @@ class RunFolder:
         for path in self._checkpoints.iterdir():
             if path.is_file() and path.name != "manifest.json" and path.name not in self._files:
                 path.unlink()
+
+
+def _written(path: Path) -> str:
+    """A hash of the file's own keys: one that a later version adds changes nothing.
+
+    How often to save and where the data lie are not part of it; of what is in them there is another hash.
+    """
+    values = tomllib.loads(path.read_text(encoding="utf-8"))
+    values.get("training", {}).pop("save_seconds", None)
+    data = values.get("data", {})
+    for part in (data, data.get("public")):
+        if isinstance(part, dict):
+            part.pop("path", None)
+    return digest(json.dumps(values, sort_keys=True).encode())
 
 
 def _let_go(folder: "weakref.ref[RunFolder]") -> None:

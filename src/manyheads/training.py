@@ -175,7 +175,7 @@ def resume(
     with enough_memory():
         ensemble = assemble(experiment, home(engine, options.device), pretrained=not saved)
     run = _Run(ensemble, engine, options, observer or Silent(), path, profile)
-    with contextlib.closing(RunFolder(path, ensemble.experiment, ensemble.dataset.fingerprint())) as record:
+    with contextlib.closing(RunFolder(path, ensemble.dataset.fingerprint())) as record:
         return run.go(record, go_on=True)
 
 

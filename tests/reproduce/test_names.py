@@ -182,7 +182,7 @@ def test_what_is_missing_is_said(
             write_result(tmp_path, a_result(0.5, seed, scale=scale, key=key_of(cell), code=code_of_numbers()))
     page = results_page([one], {name: read_results(tmp_path, name) for name in SCALES})
     about = next(line for line in page.splitlines() if line.startswith(f"- *{scale}*"))
-    assert about.endswith(told or "unless a note says otherwise.")
+    assert about.endswith(told or "unless a table says otherwise.")
     assert command in page
     rows = list_table(SCALES[scale], tmp_path)
     assert list(rows.columns[-1].cells)[list(NAMES).index("targets")] == listed

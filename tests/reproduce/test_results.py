@@ -138,5 +138,18 @@ def test_a_damaged_file_is_named(tmp_path: Path, text: str) -> None:
 def test_an_unknown_field_is_refused(tmp_path: Path) -> None:
     path = write_result(tmp_path, a_result(0.5))
     path.write_text(json.dumps(json.loads(path.read_text()) | {"typed": "by hand"}))
-    with pytest.raises(RunError, match="remove it to run the cell again"):
+    with pytest.raises(RunError, match='has "typed", which this version of manyheads does not know; take a newer one'):
         read_results(tmp_path, "digits")
+
+
+def test_another_cell_whose_key_begins_alike_stays(tmp_path: Path) -> None:
+    first = write_result(tmp_path, a_result(0.5, key="abcdef12"))
+    second = write_result(tmp_path, a_result(0.6, key="abcdef34", cell="baselines MHD"))
+    assert first.exists()
+    assert second.exists()
+
+
+def test_how_far_results_are_apart_is_told_number_by_number() -> None:
+    one, two = a_result(0.5, heads=2), a_result(0.5, heads=2, probe=[0.1])
+    assert one.farthest(two) == 0.0  # what only one of them has is no distance
+    assert one.farthest(a_result(0.53, heads=2)) == pytest.approx(0.03)

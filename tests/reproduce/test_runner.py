@@ -1,11 +1,14 @@
 """What is missing is run, once, and can be stopped."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
+from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,19 @@ from manyheads.engine.parallel import usable_cores
 from manyheads.reproduce import NAMES
 from manyheads.reproduce.base import Reproduction
 from manyheads.reproduce.results import code_of_numbers, key_of, read_results
-from manyheads.reproduce.runner import CellFailed, Job, Plan, Watching, _next, plan, run_all, seconds_for, try_out
+from manyheads.reproduce.runner import (
+    CellFailed,
+    Job,
+    Plan,
+    Watching,
+    WorkerLost,
+    _next,
+    plan,
+    run_all,
+    run_job,
+    seconds_for,
+    try_out,
+)
 from manyheads.reproduce.scales import SCALES
 from tests.reproduce import a_result
 
@@ -105,6 +120,66 @@ def test_one_that_fails_does_not_keep_the_others_from_running(quick: Reproductio
     with pytest.raises(CellFailed, match=r"^bad, seed 0: step .*; lower training.learning_rate"):
         list(run_all([bad, good[1]], tmp_path / "results", at_once=1))
     assert [result.cell for result in read_results(tmp_path / "results", "digits").values()] == ["quick alone"]
+
+
+def test_what_nobody_expected_stops_one_cell_and_is_written_down(
+    quick: Reproduction, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = planned(quick, tmp_path, seeds=1).jobs[0]
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("the device is lost")
+
+    monkeypatch.setattr("manyheads.reproduce.runner.train", fail)
+    with pytest.raises(CellFailed, match=r"^RuntimeError: the device is lost \(.*error\.txt says where\)"):
+        run_job(job)
+    assert "in fail" in job.folder.with_name(f"{job.folder.name}.error.txt").read_text()
+    monkeypatch.undo()
+    assert run_job(job) is not None  # the folder is free
+
+
+def test_a_worker_that_somebody_stops_is_told_of(quick: Reproduction, tmp_path: Path) -> None:
+    class Stopping(Watching):
+        def progressed(self, work: float) -> None:
+            for child in active_children():
+                child.terminate()
+
+    long = [
+        replace(job, experiment=job.experiment.with_values(training={"steps": 2000}))
+        for job in planned(quick, tmp_path).jobs
+    ]
+    with pytest.raises(WorkerLost, match=r"^a worker process was stopped; the same command goes on$"):
+        list(run_all(long, tmp_path / "results", at_once=1, watching=Stopping()))
+    assert not read_results(tmp_path / "results", "digits")
+
+
+def test_data_may_move_while_a_cell_is_stopped(
+    tiny: Experiment, small_npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = {"source": "npz", "path": str(small_npz), "primary_labels": {"per_client": 2}}
+    job = Job("npz", "digits", tiny.with_values(data=data), tmp_path / "npz", HOW)
+    with monkeypatch.context() as for_once:
+        told = iter([partial(os.kill, os.getpid(), signal.SIGINT)])  # the first that is told stops it
+        for_once.setattr("manyheads.reproduce.runner._Telling.progressed", lambda *_: next(told, lambda: None)())
+        assert run_job(job) is None
+    moved = small_npz.rename(tmp_path / "moved.npz")
+    there = replace(job, experiment=job.experiment.with_values(data={"path": str(moved)}))
+    result = run_job(there)
+    assert result is not None
+    anew = run_job(replace(there, folder=tmp_path / "anew"))
+    assert anew is not None
+    assert not result.apart_from(anew)
+
+
+def test_a_run_does_not_change_from_gpu_to_cpu_on_its_way(quick: Reproduction, tmp_path: Path) -> None:
+    def folder(**how: str | None) -> str:
+        return planned(quick, tmp_path, seeds=1, how=HOW | how).jobs[0].folder.name
+
+    assert folder() == folder(engine="parallel")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("torch.cuda.is_available", lambda: True)
+        assert "-cuda-" in folder(device="cuda")
+        assert folder(device="cuda", precision="float32") != folder(device="cuda", precision="tf32")
 
 
 def test_again_runs_what_has_ended(quick: Reproduction, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ import numpy as np
 import pytest
 
 from manyheads import Experiment, RunError, resume, train
-from manyheads.files import write_whole
-from manyheads.runs import RunFolder, read_events, read_experiment, read_summary
+from manyheads.files import digest, write_whole
+from manyheads.runs import Manifest, RunFolder, read_events, read_experiment, read_summary
 from manyheads.training import Interrupted, Silent
 
 
@@ -217,6 +218,21 @@ def test_a_checkpoint_of_another_experiment_is_refused(stopped: Path) -> None:
     path.write_text(path.read_text().replace("nu_aux = 3.0", "nu_aux = 2.0"))
     with pytest.raises(RunError, match="a checkpoint of another experiment"):
         resume(stopped)
+
+
+def test_a_key_that_did_not_exist_then_changes_nothing(stopped: Path, tiny: Experiment) -> None:
+    """What a checkpoint remembers of its experiment is what the file says, not what this version fills in."""
+    path = stopped / "checkpoints" / "manifest.json"
+    told = Manifest.unseal(path)
+    text = stopped.joinpath("experiment.toml").read_text()
+    assert "heads_see" in text
+    older = text.replace('heads_see = "embedding"\n', "")
+    stopped.joinpath("experiment.toml").write_text(older)
+    written = tomllib.loads(older)
+    del written["training"]["save_seconds"]
+    of_then = digest(json.dumps(written, sort_keys=True).encode())
+    path.write_text(told.model_copy(update={"experiment": of_then}).seal())
+    assert resume(stopped).summary["steps"] == tiny.training.steps
 
 
 def test_changed_data_are_noticed(tiny: Experiment, small_npz: Path, tmp_path: Path) -> None:

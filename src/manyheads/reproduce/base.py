@@ -268,11 +268,7 @@ class Reproduction:
     def found(self, scale: Scale, stored: Stored) -> Found:
         """Its results among all that are stored; none of its cells where it makes no sense."""
         cells = self.cells(scale) if scale.name in self.scales else {}
-        every = sorted(stored.items())
-        return Found(
-            {
-                name: {seed: result for (key, seed), result in every if key == key_of(cell)}
-                for name, cell in cells.items()
-            },
-            scale.doubt,
-        )
+        by_key: dict[str, dict[int, Result]] = {}
+        for (key, seed), result in sorted(stored.items()):
+            by_key.setdefault(key, {})[seed] = result
+        return Found({name: by_key.get(key_of(cell), {}) for name, cell in cells.items()}, scale.doubt)

@@ -27,6 +27,7 @@ from manyheads.reproduce.runner import (
     Job,
     Plan,
     Watching,
+    WorkerLost,
     run_all,
     seconds_for,
     try_out,
@@ -144,6 +145,8 @@ def run(screen: Screen, planned: Plan, request: Request) -> None:
                     screen.say(f"{number}/{len(jobs)} {result_text(result)}")
                     if again is not None:
                         again.ended(result)
+            except WorkerLost:
+                raise  # the same command goes on
             except CellFailed:
                 if again is not None:
                     again.forget(planned.jobs)  # the others have ended

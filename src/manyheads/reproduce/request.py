@@ -109,8 +109,6 @@ def chosen(request: Request) -> list[Reproduction]:
 
 def check_data(jobs: Sequence[Job], request: Request) -> None:
     """Refuse before anything is started what cannot be read."""
-    if request.data is not None and not request.data.is_dir():
-        raise DataError(f"--data {request.data}: there is no such folder")
     if jobs and request.scale.mhd.data.source == "packed":
         if request.data is None:
             raise ConfigurationError("--data: missing; give the folder that `manyheads pack` made of ImageNet")

@@ -4,6 +4,7 @@ A result belongs to a configuration (where the data lie, how often to save and t
 code that decides numbers. The key has what differs from defaults: a new knob does not change the keys of old cells.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import io
@@ -30,7 +31,7 @@ from manyheads.runs import Manifest, read_events, read_summary
 DECIDES_NUMBERS = (
     "seeds.py", "outputs.py", "experiment.py", "graph.py", "data", "models", "confidence.py", "density.py",
     "distillation.py", "snapshot.py", "predictions.py", "pool.py", "client.py", "algorithms", "evaluate.py",
-    "checks.py", "ensemble.py", "engine", "training.py",
+    "checks.py", "ensemble.py", "engine", "training.py", "runs.py", "summary.py",
 )  # fmt: skip
 # Versions of it that give the same numbers, the oldest first: between them only speed or form changed, as is shown by
 # tests that compare numbers. Where today's is in none of these lines, what it did not make itself is run again.
@@ -44,6 +45,7 @@ SAME_NUMBERS = (
         "f8817fcf676103f5",  # notes on keys without effect: tests/golden
         "ac85968d7129e7ee",  # pooling's kernel: tests/models/test_same_pool.py
         "854d3a2153b5dc22",  # heads may see feature maps: tests/golden; shortcuts below 16 channels, which no cell has
+        "07b1c659a8f9dedb",  # runs.py and summary.py count, too; a checkpoint knows the keys of its file: tests/golden
     ),
 )
 
@@ -92,8 +94,8 @@ class Result(BaseModel):
 
     def farthest(self, other: "Result") -> float:
         """By how much an accuracy is not the same, at most: of all that were measured."""
-        one, two = (_fractions([result.as_stored()[name] for name in MEASURED]) for result in (self, other))
-        return max(abs(a - b) for a, b in zip(one, two, strict=False))
+        one, two = (_fractions({name: result.as_stored()[name] for name in MEASURED}) for result in (self, other))
+        return max(abs(one[place] - two[place]) for place in one.keys() & two.keys())
 
     @property
     def made_by(self) -> str:
@@ -119,12 +121,12 @@ MEASURED = (
 Stored = dict[tuple[str, int], Result]  # by key and seed
 
 
-def _fractions(measured: Any) -> list[float]:
-    """All of them, wherever they stand; counts are whole numbers."""
+def _fractions(measured: Any, place: str = "") -> dict[str, float]:
+    """All of them, by where they stand; counts are whole numbers."""
     if isinstance(measured, dict | list):
-        inside = measured.values() if isinstance(measured, dict) else measured
-        return [number for part in inside for number in _fractions(part)]
-    return [measured] if isinstance(measured, float) else []
+        inside = measured.items() if isinstance(measured, dict) else enumerate(measured)
+        return {at: found for key, part in inside for at, found in _fractions(part, f"{place}/{key}").items()}
+    return {place: measured} if isinstance(measured, float) else {}
 
 
 def result_of(experiment: Experiment, folder: Path, *, cell: str, scale: str, hardware: str) -> Result:
@@ -229,9 +231,17 @@ def read_results(folder: Path, scale: str) -> Stored:
     for path in sorted((folder / scale).glob("*.json")):
         try:
             result = Result.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
+            continue  # another command has just replaced it
         except ValidationError as error:
+            problem = error.errors()[0]
+            if problem["type"] == "extra_forbidden":
+                raise RunError(
+                    f'{path}: has "{problem["loc"][-1]}", which this version of manyheads does not know; take a newer '
+                    "one, or another folder with --results"
+                ) from None
             raise RunError(
-                f"{path}: not the result of a cell ({error.errors()[0]['msg']}); remove it to run the cell again"
+                f"{path}: not the result of a cell ({problem['msg']}); remove it to run the cell again"
             ) from None
         found[result.key, result.seed] = result
     return found
@@ -243,9 +253,16 @@ def write_result(folder: Path, result: Result) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, (json.dumps(result.as_stored(), indent=1) + "\n").encode())
     for other in path.parent.glob(f"*-seed-{result.seed}-{result.key[:6]}.json"):
-        if other != path:  # the same cell, as another reproduction called it
-            other.unlink()
+        with contextlib.suppress(FileNotFoundError):  # another command may do the same
+            if other != path and _is_older(other, path, result.key):
+                other.unlink()
     return path
+
+
+def _is_older(other: Path, path: Path, key: str) -> bool:
+    """Whether a file is an earlier result of the same cell, as another reproduction called it."""
+    same: bool = json.loads(other.read_bytes()).get("key") == key
+    return same and other.stat().st_mtime_ns < path.stat().st_mtime_ns
 
 
 def slug(text: str) -> str:

@@ -9,15 +9,19 @@ import shutil
 import signal
 import threading
 import time
+import tomllib
+import traceback
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import active_children, get_context, parent_process
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import tomli_w
 import torch
 
 from manyheads.engine import ENGINES, home, options_for
@@ -26,6 +30,7 @@ from manyheads.engine.parallel import usable_cores
 from manyheads.ensemble import Ensemble, assemble
 from manyheads.errors import ManyheadsError, Stopped, TrainingError
 from manyheads.experiment import Experiment
+from manyheads.files import write_whole
 from manyheads.reproduce.base import Reproduction
 from manyheads.reproduce.results import (
     Result,
@@ -120,15 +125,26 @@ def plan(
                         continue
                     stale += 1
                 label = f"{reproduction.name} {name}"
-                folder = out / scale.name / f"{slug(label)}-seed-{seed}-{at[0][:6]}-{first_like(code_of_numbers())[:6]}"
+                made_by = f"{first_like(code_of_numbers())[:6]}{_device(how)}"
+                folder = out / scale.name / f"{slug(label)}-seed-{seed}-{at[0][:6]}-{made_by}"
                 own.append(Job(label, scale.name, scale.at(cell.with_values(seed=seed), data), folder, how, again))
                 due.add(at)
         jobs += sorted(own, key=lambda job: -job.work)
     return Plan(jobs, len(done), stale)
 
 
+def _device(how: How) -> str:
+    """What a run may not change on its way: of a CPU all engines give the same bits."""
+    options = options_for(**how)
+    return "" if options.device == "cpu" else f"-{options.device.partition(':')[0]}-{options.precision}"
+
+
 class CellFailed(TrainingError):
     """A cell could not be run; the others were."""
+
+
+class WorkerLost(CellFailed):
+    """A worker process is gone, and with it all that was still to do."""
 
 
 class Watching:
@@ -154,6 +170,7 @@ def run_all(
     watching = watching or Watching()
     context = get_context("spawn")  # a fork would lose what a GPU's driver started
     told: Any = context.SimpleQueue()
+    others = active_children()
     most = at_once or max(FULL_GPU, usable_cores())
     with ProcessPoolExecutor(most, context, _worker, (told,)) as pool, _listening(told, watching):
         waiting, problems = list(jobs), list[str]()
@@ -168,21 +185,26 @@ def run_all(
                         job = running.pop(future)
                         if isinstance(error := future.exception(), CellFailed):
                             problems.append(f"{job.cell}, seed {job.experiment.seed}: {error}")
-                        elif (result := future.result()) is not None:
+                        elif (result := future.result()) is None:
+                            stopped = "a worker process was stopped; the same command goes on"
+                            raise WorkerLost("; ".join([*problems, stopped]))
+                        else:
                             write_result(results, result)
                             shutil.rmtree(job.folder / "checkpoints", ignore_errors=True)
                             yield result
         except KeyboardInterrupt:
             watching.stopping()
-            raise Stopped("stopped; the same command goes on where each cell was last saved") from None
+            stopped = "stopped; the same command goes on where each cell was last saved"
+            raise Stopped("; ".join([*problems, stopped])) from None
         except BrokenProcessPool:
-            raise CellFailed(
-                "a worker process was lost, perhaps for want of memory; the same command goes on, with --at-once 1 "
-                "it needs less"
-            ) from None
+            lost = (
+                "a worker process was lost, perhaps for want of memory; the same command goes on, with --at-once 1 it "
+                "needs less"
+            )
+            raise WorkerLost("; ".join([*problems, lost])) from None
         finally:
             if running:
-                _stop_workers(pool, running)
+                _stop_workers(pool, running, [child for child in active_children() if child not in others])
         if problems:
             raise CellFailed("; ".join(problems))
 
@@ -195,11 +217,12 @@ def _next(waiting: Sequence[Job], running: Sequence[Job], at_once: int | None) -
     return next((job for job in waiting if job.share <= free), None)
 
 
-def _stop_workers(pool: ProcessPoolExecutor, running: Mapping[Future[Any], Job]) -> None:
+def _stop_workers(
+    pool: ProcessPoolExecutor, running: Mapping[Future[Any], Job], workers: Sequence[BaseProcess]
+) -> None:
     """Nothing new begins; what runs is asked to save. A second Ctrl-C does not wait for that."""
     for future in running:
         future.cancel()
-    workers = [child for child in active_children() if child.name.startswith("SpawnProcess")]
     for worker in workers:
         worker.terminate()
     try:
@@ -258,6 +281,7 @@ def _worker(told: Any) -> None:
     # One that dies at once, because it has nothing to do, would break the pool, which then kills the others.
     signal.signal(signal.SIGTERM, lambda number, frame: _stopping.set())
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    code_of_numbers()  # as it is now, when it was imported: somebody may change the files while cells run
 
 
 def _end_with_parent() -> None:
@@ -318,6 +342,11 @@ def run_job(job: Job) -> Result | None:
         return None
     except ManyheadsError as error:
         raise CellFailed(str(error)) from None  # one that can travel between processes
+    except Exception as error:
+        place = job.folder.with_name(f"{job.folder.name}.error.txt")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(place, traceback.format_exc().encode())
+        raise CellFailed(f"{type(error).__name__}: {error} ({place} says where)") from None
     finally:
         _let_go()
         _idle.set()
@@ -328,14 +357,32 @@ def _run(job: Job) -> str:
     if (job.folder / "summary.json").exists():
         if not job.again and (job.folder / "checkpoints" / "manifest.json").exists():
             return str(read_summary(job.folder)["device"])
-        shutil.rmtree(job.folder)  # to be made again, perhaps because its result was stored and then removed
+        old = job.folder.with_name(f".{job.folder.name}.old")
+        shutil.rmtree(old, ignore_errors=True)
+        os.replace(job.folder, old)  # to be made again, perhaps because its result was stored and then removed
+        shutil.rmtree(old)
     telling = _Telling(job)
     go_on = (job.folder / "experiment.toml").exists()
+    if go_on:
+        _point_at_data(job)
     go = partial(resume, job.folder) if go_on else partial(train, job.experiment, job.folder)
     try:
         return str(go(**job.how, observer=telling).summary["device"])
     finally:
         telling.tell()
+
+
+def _point_at_data(job: Job) -> None:
+    """Where they are now: they may have been moved since it was stopped."""
+    place, data = job.folder / "experiment.toml", job.experiment.data
+    then = place.read_text(encoding="utf-8")
+    values = tomllib.loads(then)
+    if data.path is not None:
+        values["data"]["path"] = data.path
+    if not isinstance(data.public, str | None):
+        values["data"]["public"]["path"] = data.public.path
+    if values != tomllib.loads(then):
+        write_whole(place, tomli_w.dumps(values).encode())
 
 
 def _let_go() -> None:
@@ -392,5 +439,7 @@ def try_out(job: Job, steps: int) -> float:
     values: dict[str, Any] = {"training": {"steps": steps, "warmup_steps": 0}, "evaluate": {"every": steps}}
     if job.experiment.algorithm.name == "fedmd":
         values["algorithm"] = {"first_private_steps": 0, "digest_steps": steps - 1, "revisit_steps": 1}
+    elif job.experiment.algorithm.name == "mhd":
+        values["algorithm"] = {"pool_every": min(job.experiment.algorithm.options()["pool_every"], steps - 1)}
     train(job.experiment.with_values(**values), **job.how)
     return time.perf_counter() - began

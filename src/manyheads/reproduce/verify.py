@@ -13,8 +13,8 @@ from manyheads.reproduce.results import Result, Stored, key_of, read_results, sa
 from manyheads.reproduce.runner import run_all
 
 ELSEWHERE = (
-    "With another processor, other vector instructions or another PyTorch, last bits are others, and accuracies are "
-    "apart by about what seeds are; by more, something is wrong"
+    "On another processor or GPU, with other vector instructions, another precision or another PyTorch, last bits are "
+    "others, and accuracies are apart by about what seeds are; by more, something is wrong"
 )
 
 
@@ -39,14 +39,19 @@ def verify(screen: Screen, request: Request) -> None:
             for result in results:
                 screen.say(f"{result.cell}, seed {result.seed}: {_compared(result, stored)}")
     made = [result for at, result in read_results(place, scale.name).items() if at in asked]
+    kept = request.out / "other-numbers" / place.relative_to(request.out / "verified")
+    shutil.rmtree(kept, ignore_errors=True)
+    pairs = [(stored[result.key, result.seed], result) for result in made]
+    if different := [(before, now) for before, now in pairs if now.apart_from(before)]:
+        shutil.copytree(place / scale.name, kept)
     shutil.rmtree(place)
     with contextlib.suppress(OSError):  # another one that was stopped is still there
         place.parent.rmdir()
         place.parent.parent.rmdir()
-    pairs = [(stored[result.key, result.seed], result) for result in made]
-    different = [(before, now) for before, now in pairs if now.apart_from(before)]
     if different:
-        raise RunError(f"{len(different)} of {len(made)} gave other numbers than are stored{_how_far(different)}")
+        raise RunError(
+            f"{len(different)} of {len(made)} gave other numbers than are stored{_how_far(different)} ({kept} has them)"
+        )
     left = f"; {missing} more that were asked for are not stored" if missing else ""
     screen.say(f"{len(made)} of {len(made)} gave every number as it is stored{left}")
 
