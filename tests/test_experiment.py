@@ -181,5 +181,18 @@ def test_keys_without_effect_are_told_of(tiny: Experiment) -> None:
     )
     assert says in check(given).notes
     assert says in check(check(given).experiment).notes  # with all defaults filled in
-    for quiet in (tiny, check(tiny).experiment, given.with_values(algorithm={"exchange": "predictions"})):
+    sent = given.with_values(algorithm={"exchange": "predictions"})
+    for quiet in (tiny, check(tiny).experiment, sent.with_values(data={"augment": "crop-flip"})):
         assert not [note for note in check(quiet).notes if "without effect" in note]
+    one_view = 'without effect, because data.augment = "none" has one view: data.public_views'
+    assert one_view in check(sent.with_values(data={"augment": "none"})).notes
+
+
+def test_clients_without_a_primary_label_are_told_of(tiny: Experiment) -> None:
+    labels = {"primary_labels": {"assignment": "even", "clients_per_label": 1}}
+    told = check(tiny.with_values(clients=12, data=labels)).notes
+    assert any(
+        note.startswith("2 of 12 clients have no primary label: take fewer clients, or raise data.primary_labels.cl")
+        for note in told
+    )
+    assert not [note for note in check(tiny).notes if "no primary label" in note]

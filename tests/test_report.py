@@ -295,7 +295,7 @@ NO_HEADS = {**TAUGHT_EVENT, "chosen": [[], [], []], "right": [[], [], []]}
 )
 def test_a_run_has_the_pictures_that_it_measured(tmp_path: Path, events: list[dict[str, Any]], more: list[str]) -> None:
     folder = run_folder(tmp_path / "run", *events)
-    paths = plots.plot_run(folder)
+    paths = plots.plot_run(str(folder))
     assert paths == [folder / "plots" / name for name in BASIC + more]
     assert {path.name for path in (folder / "plots").iterdir()} == {*BASIC, *more}
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)

@@ -123,6 +123,12 @@ def test_nothing_is_exchanged_when_nobody_will_use_it(tiny: Experiment) -> None:
     assert result.summary["bytes_received"] == [6 * size] * 3
 
 
+def test_a_result_says_what_came_of_it_and_shows_no_data(tiny: Experiment) -> None:
+    said = repr(train(tiny))
+    assert said.startswith("Result(mhd, 3 clients, 20 steps: private ")
+    assert len(said) < 200
+
+
 def test_two_clients_teach_each_other(tiny: Experiment) -> None:
     assert len(train(tiny.with_values(clients=2)).clients) == 2
 

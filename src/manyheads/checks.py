@@ -145,10 +145,19 @@ class Checked:
         if self.algorithm.needs_neighbours and self.exchange_steps == {0}:
             found.append("clients exchange nothing but their first weights: training.steps is not above one exchange")
         idle = [f"algorithm.{key}" for key in self.algorithm.idle(self.dataset.classes)]
-        if data.public_views > 1 and self.algorithm.sent(self.heads, self.dataset.classes) is None:
+        predicted = self.algorithm.sent(self.heads, self.dataset.classes) is not None
+        if data.public_views > 1 and not predicted:
             idle.append("data.public_views")
         if idle:
             found.append(f"without effect, because no predictions are exchanged: {', '.join(idle)}")
+        if data.public_views > 1 and predicted and data.augment == "none":
+            found.append('without effect, because data.augment = "none" has one view: data.public_views')
+        if any(self.split.primary_labels) and (without := sum(not labels for labels in self.split.primary_labels)):
+            key = "clients_per_label" if data.primary_labels.assignment == "even" else "per_client"
+            found.append(
+                f"{without} of {self.experiment.clients} clients have no primary label: take fewer clients, or raise "
+                f"data.primary_labels.{key}"
+            )
         if self.experiment.model.heads_see == "feature_map" and self.experiment.evaluate.probe:
             found.append("the probe is of embeddings; heads that see feature maps may know more than it says")
         nobodys = set(range(self.dataset.private_classes)).difference(*self.split.primary_labels)
@@ -348,7 +357,8 @@ def _check(
         )
     if training.warmup_steps > training.steps:
         raise ConfigurationError(
-            f"training.warmup_steps = {training.warmup_steps}: longer than training.steps = {training.steps}"
+            f"training.warmup_steps = {training.warmup_steps}: longer than training.steps = {training.steps}; "
+            f"take fewer, such as {training.steps // 10}"
         )
     if algorithm.needs_neighbours and graph.clients == 1:
         raise ConfigurationError(

@@ -98,6 +98,13 @@ class Result:
     folder: Path | None
     stop_requested: bool = False  # asked to stop in its last window: it has ended, but what follows should not start
 
+    def __repr__(self) -> str:
+        """What came of it; nothing that is private."""
+        shared = " ".join(f"{100 * value:.1f}" for value in self.summary["shared_accuracy"])
+        private, where = 100 * self.summary["private_accuracy"][0], f", folder {self.folder}" if self.folder else ""
+        told = f"{self.summary['algorithm']}, {len(self.clients)} clients, {self.summary['steps']} steps"
+        return f"Result({told}: private {private:.1f} %, shared by head {shared} %{where})"
+
     def classifier(self, client: int = 0, head: int | None = None, task: str = "shared") -> Classifier:
         """One head of a client's model: uint8 images in, logits out. Without `head`: the one recommended for `task`."""
         if not 0 <= client < len(self.clients):

@@ -10,6 +10,7 @@ from manyheads import Experiment
 from manyheads.errors import RunError
 from manyheads.reproduce import results
 from manyheads.reproduce.results import (
+    MEASURED,
     Result,
     bare,
     code_of_numbers,
@@ -151,5 +152,6 @@ def test_another_cell_whose_key_begins_alike_stays(tmp_path: Path) -> None:
 
 def test_how_far_results_are_apart_is_told_number_by_number() -> None:
     one, two = a_result(0.5, heads=2), a_result(0.5, heads=2, probe=[0.1])
-    assert one.farthest(two) == 0.0  # what only one of them has is no distance
-    assert one.farthest(a_result(0.53, heads=2)) == pytest.approx(0.03)
+    assert one.farthest(two, MEASURED) == 0.0  # what only one of them has is no distance
+    assert one.farthest(a_result(0.53, heads=2), MEASURED) == pytest.approx(0.03)
+    assert one.farthest(a_result(0.53, heads=2), ["private_accuracy"]) == 0.0

@@ -46,11 +46,12 @@ BESIDE = (  # where a label may stand: points to the right and up, and how it is
 UPRIGHT = ((1, "bottom"), (-1, "top"))  # above or below, and which end of the label is there
 
 
-def plot_run(folder: Path) -> list[Path]:
+def plot_run(folder: str | Path) -> list[Path]:
     """Accuracy, losses and the split; where the run measured them also hops, clients by clients, and who taught whom.
 
     All under `plots/`.
     """
+    folder = Path(folder)
     events = read_events(folder)
     (folder / "plots").mkdir(exist_ok=True)
     start = next(event for event in events if event["event"] == "start")

@@ -104,6 +104,7 @@ def one_cell(request: Request) -> Experiment:
     if len(request.only) != 1:
         raise ConfigurationError(f'--toml: say which cell with --only, such as "{next(iter(found))}"')
     cell = request.scale.at(found[request.only[0]], request.data)
+    cell = cell.with_values(evaluate={"every": max(1, cell.training.steps // 6)})  # cells only look at the end
     return cell.with_values(algorithm=with_defaults(cell.algorithm, request.scale.classes).model_dump())
 
 

@@ -9,12 +9,12 @@ from manyheads.console import Screen
 from manyheads.errors import ConfigurationError, RunError
 from manyheads.reproduce.command import OnScreen
 from manyheads.reproduce.request import Request, check_data, chosen
-from manyheads.reproduce.results import Result, Stored, key_of, read_results, same_numbers
+from manyheads.reproduce.results import MEASURED, Result, Stored, key_of, read_results, same_numbers
 from manyheads.reproduce.runner import run_all
 
 ELSEWHERE = (
     "On another processor or GPU, with other vector instructions, another precision or another PyTorch, last bits are "
-    "others, and accuracies are apart by about what seeds are; by more, something is wrong"
+    "others, and means over clients are apart by about what seeds are; by much more, something is wrong"
 )
 
 
@@ -68,7 +68,10 @@ def _compared(result: Result, stored: Stored) -> str:
 
 def _how_far(different: Sequence[tuple[Result, Result]]) -> str:
     """In points, and what that means where not all was made by the same."""
-    points = 100.0 * max(before.farthest(now) for before, now in different)
-    far = f"; accuracies are at most {points:.2g} points apart" if points else ""
+    means, every = (
+        100.0 * max(before.farthest(now, names) for before, now in different)
+        for names in (("private_accuracy", "shared_accuracy"), MEASURED)
+    )
+    far = f"; means over clients are at most {means:.2g} points apart, of all accuracies {every:.2g}" if every else ""
     made_elsewhere = any(before.made_by != now.made_by for before, now in different)
     return far + (f". {ELSEWHERE}" if made_elsewhere else "")
