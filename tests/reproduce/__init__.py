@@ -1,6 +1,8 @@
-"""Results that were never run."""
+"""Results that were never run, and runs that need no other process."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from typing import Any
 
 from manyheads.reproduce.base import Found
 from manyheads.reproduce.results import OfClient, Result
@@ -27,3 +29,18 @@ def found_with(cells: Mapping[str, Sequence[float]], heads: int = 1, doubt: floa
         {cell: {seed: a_result(value, seed, heads) for seed, value in enumerate(by)} for cell, by in cells.items()},
         doubt,
     )
+
+
+class Here(Executor):
+    """Runs a job at once, in this process: to start others takes longer than most tests."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def submit(self, fn: Callable[..., Any], /, *arguments: Any, **options: Any) -> "Future[Any]":
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*arguments, **options))
+        except Exception as error:
+            future.set_exception(error)
+        return future

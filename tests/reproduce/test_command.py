@@ -2,8 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,27 +24,13 @@ from manyheads.reproduce.base import LAST, SHARED, Claim, Reproduction, above, a
 from manyheads.reproduce.results import code_of_numbers, key_of
 from manyheads.reproduce.runner import Job, processor, run_all
 from manyheads.reproduce.scales import SCALES
+from tests.reproduce import Here
 
 
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-
-
-class Here(Executor):
-    """Runs a job at once, in this process: to start others takes longer than most tests."""
-
-    def __init__(self, *_: Any) -> None:
-        pass
-
-    def submit(self, fn: Callable[..., Any], /, *arguments: Any, **options: Any) -> "Future[Any]":
-        future: Future[Any] = Future()
-        try:
-            future.set_result(fn(*arguments, **options))
-        except Exception as error:
-            future.set_exception(error)
-        return future
 
 
 @pytest.fixture

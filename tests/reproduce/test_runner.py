@@ -32,7 +32,7 @@ from manyheads.reproduce.runner import (
     try_out,
 )
 from manyheads.reproduce.scales import SCALES
-from tests.reproduce import a_result
+from tests.reproduce import Here, a_result
 
 HOW = {"engine": "plain", "device": None, "precision": None}
 DIGITS = SCALES["digits"]
@@ -46,6 +46,11 @@ def quick(tiny: Experiment) -> Reproduction:
         "alone": tiny.with_values(algorithm={"name": "separate"}),
     }
     return replace(NAMES["heads"], name="quick", cells=lambda scale: cells)
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manyheads.reproduce.runner.ProcessPoolExecutor", Here)
 
 
 def planned(one: Reproduction, tmp_path: Path, *others: Reproduction, **values: object) -> Plan:
@@ -114,6 +119,7 @@ def test_results_are_stored_and_the_longest_goes_first(quick: Reproduction, tmp_
     assert (mhd.code, mhd.engine) == (code_of_numbers(), "plain")
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_one_that_fails_does_not_keep_the_others_from_running(quick: Reproduction, tmp_path: Path) -> None:
     good = planned(quick, tmp_path, seeds=1).jobs
     bad = replace(good[0], cell="bad", experiment=good[0].experiment.with_values(training={"learning_rate": 1e6}))
@@ -182,6 +188,7 @@ def test_a_run_does_not_change_from_gpu_to_cpu_on_its_way(quick: Reproduction, t
         assert folder(device="cuda", precision="float32") != folder(device="cuda", precision="tf32")
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_again_runs_what_has_ended(quick: Reproduction, tmp_path: Path) -> None:
     def ended(**values: object) -> int:
         jobs = planned(quick, tmp_path, seeds=1, only=["alone"], **values).jobs
