@@ -13,7 +13,7 @@ from typing import Literal
 
 from manyheads.experiment import Experiment
 from manyheads.reproduce.results import Result, Stored, key_of
-from manyheads.reproduce.scales import Scale
+from manyheads.reproduce.scales import Scale, Values
 
 Answer = Literal["yes", "no", "unclear"]
 BySeed = dict[int, float]
@@ -256,11 +256,10 @@ class Reproduction:
         run = min(have, default=0) if scale.several_seeds else max(have, default=0)
         return max(self.seeds_asked(scale), run)
 
-    def common_keys(self, scale: Scale) -> dict[str, object]:
+    def common_keys(self, scale: Scale) -> Values:
         """In which all of its cells alike are not what the cells of the scale are made from."""
-        usual, (first, *others) = scale.mhd.keys(), (cell.keys() for cell in self.cells(scale).values())
-        own = {key: value for key, value in first.items() if usual.get(key) != value}
-        return {key: value for key, value in own.items() if all(other.get(key) == value for other in others)}
+        first, *others = (scale.other_keys(cell) for cell in self.cells(scale).values())
+        return {key: value for key, value in first.items() if all(other.get(key) == value for other in others)}
 
     def claims_at(self, scale: Scale) -> list[Claim]:
         return [claim for claim in self.claims if claim.scale in (None, scale.name)]

@@ -91,10 +91,9 @@ def cells_table(one: Reproduction, scale: Scale, results: Path) -> Table:
     made = Table(
         "cell", "other keys than MHD has at this scale", "seeds that are stored", title=one.name, caption=scale.about
     )
-    usual, cells = scale.mhd.keys(), one.cells(scale)
+    cells = one.cells(scale)
     for cell, by_seed in one.found(scale, read_results(results, scale.name)).cells.items():
-        other = {key: value for key, value in cells[cell].keys().items() if usual.get(key) != value}
-        made.add_row(cell, keys_text(other), ", ".join(map(str, by_seed)))
+        made.add_row(cell, keys_text(scale.other_keys(cells[cell])), ", ".join(map(str, by_seed)))
     return made
 
 

@@ -41,6 +41,11 @@ class Scale:
         ramp = self.mhd.algorithm.options()["ramp"]
         return f"a pool every {self.pool_every} steps, ramp {ramp['hold']:g}/{ramp['rise']:g}"
 
+    def other_keys(self, cell: Experiment) -> Values:
+        """In which a cell is not what all cells of the scale are made from."""
+        usual = self.mhd.keys()
+        return {key: value for key, value in cell.keys().items() if usual.get(key) != value}
+
     def longer(self, times: int) -> Values:
         return {"steps": times * self.mhd.training.steps}
 
