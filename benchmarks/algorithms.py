@@ -10,7 +10,7 @@ from typing import Any
 
 from many import arguments, hardware, publish, received, rows, run_all, spread
 from manyheads import Experiment
-from manyheads.demo import demo_experiment
+from manyheads.studies.demo import demo_experiment
 
 
 def experiments(skew: float) -> dict[str, Experiment]:

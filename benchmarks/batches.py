@@ -17,8 +17,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from many import add_write, processor, publish, rows
+from manyheads.config.experiment import ModelConfig
 from manyheads.data.batches import Pixels, Samples
-from manyheads.experiment import ModelConfig
 from manyheads.models.client_model import initialise, make_model
 from manyheads.seeds import EVERYONE
 

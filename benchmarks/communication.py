@@ -17,16 +17,18 @@ import torch
 from many import hardware, parser_for, publish, received, rows, run_all, spread
 from manyheads import Experiment
 from manyheads.algorithms.mhd import MHD
+from manyheads.config.experiment import ModelConfig
 from manyheads.data.arrays import content_hashes
 from manyheads.data.batches import Pixels, Rows, Samples
-from manyheads.demo import demo_experiment
-from manyheads.experiment import ModelConfig
+from manyheads.exchange.form import Form
+from manyheads.exchange.message import Header
+from manyheads.exchange.predictions import Catalogue
+from manyheads.exchange.weights import Replica
 from manyheads.models.client_model import make_model
 from manyheads.outputs import Outputs
-from manyheads.predictions import Catalogue, Form, Header
-from manyheads.reproduce.scales import SCALES
 from manyheads.seeds import EVERYONE
-from manyheads.snapshot import Replica
+from manyheads.studies.demo import demo_experiment
+from manyheads.studies.paper.scales import SCALES
 
 TABLES: dict[str, dict[str, Any]] = {
     "all 10, float32, embedding": {"top_k": 10, "precision": "float32"},

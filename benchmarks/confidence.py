@@ -8,8 +8,8 @@ Beside the accuracies: how often the chosen teacher was right, on public samples
 import numpy as np
 
 from many import arguments, hardware, publish, rows, run_all, spread
-from manyheads.confidence import CONFIDENCES
-from manyheads.demo import demo_experiment
+from manyheads.exchange.confidence import CONFIDENCES
+from manyheads.studies.demo import demo_experiment
 
 
 def main() -> None:

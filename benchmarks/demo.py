@@ -13,7 +13,7 @@ from statistics import mean, stdev
 import torch
 
 from manyheads import train
-from manyheads.demo import demo_runs
+from manyheads.studies.demo import demo_runs
 
 
 def main() -> None:

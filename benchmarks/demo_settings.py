@@ -10,7 +10,7 @@ from statistics import mean
 from typing import Any
 
 from manyheads import train
-from manyheads.demo import demo_experiment
+from manyheads.studies.demo import demo_experiment
 
 CHANGES: dict[str, dict[str, Any]] = {
     "as it is": {},

@@ -29,13 +29,13 @@ import torch
 from many import add_write, processor, publish, rows
 from manyheads import Experiment
 from manyheads.algorithms.base import Algorithm
-from manyheads.client import Client
+from manyheads.client.client import Client
 from manyheads.engine import ENGINES
-from manyheads.engine.base import Engine, Options, Progress, Window, WindowLosses
-from manyheads.engine.parallel import usable_cores
-from manyheads.engine.plain import Here, Plain
-from manyheads.ensemble import Ensemble, assemble
-from manyheads.snapshot import Replica, WeightsSnapshot
+from manyheads.engine.base import Engine, EngineOptions, Progress, Window, WindowLosses
+from manyheads.engine.cores import usable_cores
+from manyheads.engine.plain import LocalEngine, PlainTrainer
+from manyheads.exchange.weights import Replica, WeightsSnapshot
+from manyheads.setup.build import Ensemble, assemble
 from roofline import Speeds, floor, speeds
 from step_overhead import experiment
 
@@ -59,12 +59,14 @@ class Threads:
     def train(
         self, clients: Sequence[Client], algorithm: Algorithm, window: Window, progress: Progress
     ) -> WindowLosses:
-        found = list(self._pool.map(lambda client: Plain().train([client], algorithm, window, progress), clients))
+        found = list(
+            self._pool.map(lambda client: PlainTrainer().train([client], algorithm, window, progress), clients)
+        )
         return WindowLosses(found[0].terms, torch.cat([own.values for own in found]), (True,) * len(clients))
 
 
-def threads(ensemble: Ensemble, options: Options) -> Engine:
-    made = Here(ensemble, Threads())
+def threads(ensemble: Ensemble, options: EngineOptions) -> Engine:
+    made = LocalEngine(ensemble, Threads())
     made.exchange(step=0)
     for client in ensemble.clients:  # a replica holds one snapshot at a time: threads cannot share one
         own = Replica(client.make_model())
@@ -73,7 +75,7 @@ def threads(ensemble: Ensemble, options: Options) -> Engine:
     return made
 
 
-CPU: dict[str, Callable[[Ensemble, Options], Engine]] = {
+CPU: dict[str, Callable[[Ensemble, EngineOptions], Engine]] = {
     **{name: ENGINES[name] for name in ("plain", "parallel", "ray")},
     "threads": threads,
 }
@@ -88,7 +90,7 @@ def on_the_cpu(model: str, rounds: int, names: Sequence[str]) -> dict[str, list[
         described = experiment(model, Path(folder)).with_values(clients=shape["clients"], training=long)
         engines = {}
         for name in names:
-            options = Options(workers=WORKERS if name == "parallel" else None)
+            options = EngineOptions(workers=WORKERS if name == "parallel" else None)
             engines[name] = stack.enter_context(contextlib.closing(CPU[name](assemble(described), options)))
             if name != "threads":
                 engines[name].exchange(step=0)
@@ -107,7 +109,9 @@ def on_the_gpu(model: str, rounds: int, names: Sequence[str]) -> dict[str, list[
     """As on the CPU; the plain engine takes shorter windows."""
     device, found = "cuda", dict[str, list[float]]()
     described, steps = gpu_experiment(model), {"plain": 10, "cuda": 100}
-    engines = {name: ENGINES[name](assemble(described, device), Options(device, precision="bf16")) for name in steps}
+    engines = {
+        name: ENGINES[name](assemble(described, device), EngineOptions(device, precision="bf16")) for name in steps
+    }
     for engine in engines.values():
         engine.exchange(step=0)
     for number in range(-1, rounds):  # the first one warms up

@@ -20,12 +20,12 @@ from torch import Tensor
 
 from many import add_write, publish, rows, spread
 from manyheads import Experiment, train
-from manyheads.demo import demo_experiment
-from manyheads.engine.crew import Trainer
-from manyheads.engine.cuda import Graphs
-from manyheads.engine.plain import Here, Plain
-from manyheads.ensemble import assemble
-from manyheads.training import windows
+from manyheads.engine.cuda.graphs import CudaTrainer
+from manyheads.engine.plain import LocalEngine, PlainTrainer
+from manyheads.engine.worker import Trainer
+from manyheads.setup.build import assemble
+from manyheads.studies.demo import demo_experiment
+from manyheads.training.loop import windows
 
 # Distillation from the first step, and an exchange every fifth: a difference in a target must be able to show.
 EARLY = {"ramp": {"hold": 0.0, "rise": 0.0}, "pool_every": 5}
@@ -57,9 +57,9 @@ def losses(
         for client in ensemble.clients:
             values = client.state.values
             values.mul_(1.0 + HALF_A_UNIT * (2.0 * torch.rand(values.shape, generator=draws) - 1.0))
-    engine, found = Here(ensemble, trainer), []
+    engine, found = LocalEngine(ensemble, trainer), []
     engine.exchange(step=0)
-    for window in windows(0, steps, ensemble.exchange_steps):
+    for window in windows(0, steps, ensemble.resolved.exchange_steps):
         found.append(engine.train(window, lambda _: None).values.double())
         engine.exchange(window.stop)
     return torch.cat(found, dim=1)
@@ -69,8 +69,8 @@ def compare(device: str) -> list[list[str]]:
     table = []
     for variant, knobs in VARIANTS.items():
         for dtype, steps, target in ((torch.float32, 10, 1e-4), (torch.float64, 50, 1e-6)):
-            here = losses(knobs, "cpu", dtype, steps, Plain())
-            for name, trainer in (("plain", Plain()), ("cuda", Graphs("float32"))):
+            here = losses(knobs, "cpu", dtype, steps, PlainTrainer())
+            for name, trainer in (("plain", PlainTrainer()), ("cuda", CudaTrainer("float32"))):
                 there = losses(knobs, device, dtype, steps, trainer)
                 apart = ((here - there).abs() / here.abs().clamp(min=1e-3)).max().item()
                 verdict = "met" if apart <= target else "missed"
@@ -82,10 +82,10 @@ def compare(device: str) -> list[list[str]]:
 
 def rounding_alone(tries: int) -> None:
     for variant, knobs in VARIANTS.items():
-        here = losses(knobs, "cpu", torch.float32, 10, Plain())
+        here = losses(knobs, "cpu", torch.float32, 10, PlainTrainer())
         found = []
         for number in range(tries):
-            there = losses(knobs, "cpu", torch.float32, 10, Plain(), moved=number)
+            there = losses(knobs, "cpu", torch.float32, 10, PlainTrainer(), moved=number)
             found.append(((here - there).abs() / here.abs().clamp(min=1e-3)).max().item())
         print(f"{variant:18} {' '.join(f'{apart:.1e}' for apart in found)}", flush=True)
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from manyheads import Experiment, train
-from manyheads.reproduce.page import rows as rows
-from manyheads.reproduce.runner import processor as processor
+from manyheads.studies.paper.one_job import processor as processor
+from manyheads.studies.paper.page import rows as rows
 
 Summaries = dict[str, list[dict[str, Any]]]
 

@@ -20,14 +20,14 @@ import torch
 
 from many import add_write, processor, publish, rows
 from manyheads import Experiment, train
+from manyheads.config.data import DataConfig
 from manyheads.data.pack import pack
-from manyheads.experiment import DataConfig
-from manyheads.training import Silent
+from manyheads.training.observer import SilentObserver
 
 SIDE, CLASSES, TIMES = 64, 10, (1, 8)
 
 
-class Watch(Silent):
+class Watch(SilentObserver):
     """Remembers the largest sizes."""
 
     def __init__(self) -> None:

@@ -21,8 +21,8 @@ import numpy as np
 from PIL import Image
 
 from many import add_write, processor, publish, rows
+from manyheads.config.data import DataConfig
 from manyheads.data.pack import pack
-from manyheads.experiment import DataConfig
 
 SIZE, TARGET = 64, 1.2
 DIFFERENT = 300  # images; the rest are copies of them

@@ -40,8 +40,9 @@ import torch
 from numpy.typing import NDArray
 
 from many import add_write, processor, publish, rows
+from manyheads.config.data import DataConfig
+from manyheads.config.experiment import ModelConfig
 from manyheads.data.loading import load
-from manyheads.experiment import DataConfig, ModelConfig
 from manyheads.models.client_model import make_model
 from manyheads.seeds import EVERYONE, generator
 
@@ -170,14 +171,14 @@ def interpreter(system: str, envs: Path) -> Path:
     return python
 
 
-class Failed(Exception):
+class RemoteError(Exception):
     """A system could not be installed or run."""
 
 
 def run_logged(command: list[str], log: Path) -> None:
     with log.open("a") as out:
         if subprocess.run(command, stdout=out, stderr=subprocess.STDOUT).returncode:
-            raise Failed(last_line(log))
+            raise RemoteError(last_line(log))
 
 
 def last_line(log: Path) -> str:
@@ -227,14 +228,14 @@ def measure(command: list[str], log: Path) -> dict[str, Any]:
             while process.poll() is None:
                 most = max(most, memory(family(process.pid)))
                 if time.perf_counter() - begun > LIMIT:
-                    raise Failed(f"stopped after {LIMIT} s; {last_line(log)}")
+                    raise RemoteError(f"stopped after {LIMIT} s; {last_line(log)}")
                 time.sleep(EVERY)
         finally:
             if process.poll() is None:
                 stop(process)
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.startswith('{"version"')]
     if process.returncode or not lines:
-        raise Failed(last_line(log))
+        raise RemoteError(last_line(log))
     return {**json.loads(lines[-1]), "memory": most}
 
 
@@ -279,7 +280,7 @@ def measure_all(name: str, options: argparse.Namespace) -> dict[str, list[dict[s
                     else:
                         engine = [options.engine] if system == "manyheads" else []
                         results.append(measure([str(python), "-m", f"rivals.{system}_run", folder, *engine], log))
-                except (Failed, OSError) as error:
+                except (RemoteError, OSError) as error:
                     found[system] = str(error)
                     print(f"{name}, {SYSTEMS[system]}: failed: {error}", flush=True)
                 else:

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from many import arguments, hardware, rows
 from manyheads import Experiment, train
-from manyheads.demo import demo_experiment
-from manyheads.density import Density
+from manyheads.exchange.density import Density
+from manyheads.studies.demo import demo_experiment
 
 Confidence = Callable[[Density, Tensor, Tensor], Tensor]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from manyheads.client import Client
+from manyheads.client.client import Client
 from manyheads.models.norm import BatchNorm
 
 BYTES = 2  # of a number in bfloat16

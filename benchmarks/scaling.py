@@ -23,9 +23,9 @@ import torch
 from many import add_write, processor, publish, rows
 from manyheads import Experiment
 from manyheads.engine.base import Window
-from manyheads.engine.cuda import Graphs
-from manyheads.engine.plain import Here, Plain
-from manyheads.ensemble import Ensemble, assemble
+from manyheads.engine.cuda.graphs import CudaTrainer
+from manyheads.engine.plain import LocalEngine, PlainTrainer
+from manyheads.setup.build import Ensemble, assemble
 
 KNOBS: dict[str, list[int]] = {
     "clients": [2, 4, 8, 16, 32, 64],
@@ -87,7 +87,9 @@ class Setting:
         self._done = 0
         self._ensemble = assemble(experiment(values, device, folder), device)
         on_gpu = device == "cuda"
-        self._engine = Here(self._ensemble, Graphs("bf16") if on_gpu else Plain(), "bf16" if on_gpu else "float32")
+        self._engine = LocalEngine(
+            self._ensemble, CudaTrainer("bf16") if on_gpu else PlainTrainer(), "bf16" if on_gpu else "float32"
+        )
         self._engine.exchange(step=0)
         for number in range(1, 3 * POOL):  # every entry is replaced, mostly more than once
             self._engine.exchange(100 * number)

@@ -21,10 +21,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from manyheads import Experiment
-from manyheads.demo import demo_experiment
 from manyheads.engine.base import Window
-from manyheads.engine.plain import Plain, exchange
-from manyheads.ensemble import Ensemble, assemble
+from manyheads.engine.plain import PlainTrainer, exchange
+from manyheads.setup.build import Ensemble, assemble
+from manyheads.studies.demo import demo_experiment
 
 TARGET = 1.10
 SHAPES = {"demo": {"steps": 50, "rounds": 20}, "resnet18": {"steps": 2, "rounds": 7}}
@@ -49,11 +49,14 @@ class ByHand:
 
     def __init__(self, ensemble: Ensemble) -> None:
         client = ensemble.clients[0]
-        self.training, self.knobs = ensemble.experiment.training, ensemble.experiment.algorithm.options()
-        train = ensemble.dataset.train
+        self.training, self.knobs = (
+            ensemble.resolved.experiment.training,
+            ensemble.resolved.experiment.algorithm.options(),
+        )
+        train = ensemble.resolved.dataset.train
         self.images, self.labels = torch.from_numpy(train.images), torch.from_numpy(train.known_labels)
         self.private = torch.from_numpy(client.private.indices)
-        self.public = torch.from_numpy(ensemble.split.public)
+        self.public = torch.from_numpy(ensemble.resolved.split.public)
         self.model, self.teacher = client.make_model(), client.make_model().eval()
         self.model.load_state_dict(client.model.state_dict())
         self.teacher.load_state_dict(ensemble.clients[1].model.state_dict())
@@ -94,12 +97,12 @@ def measure(name: str, rounds: int) -> tuple[float, float, float]:
     with tempfile.TemporaryDirectory() as folder:
         ensemble, steps = assemble(experiment(name, Path(folder))), SHAPES[name]["steps"]
     exchange(ensemble, step=0)
-    by_hand, engine, client = ByHand(ensemble), Plain(), ensemble.clients[:1]
+    by_hand, engine, client = ByHand(ensemble), PlainTrainer(), ensemble.clients[:1]
     done = 0
 
     def framework() -> None:
         nonlocal done
-        engine.train(client, ensemble.algorithm, Window(done, done + steps), lambda _: None)
+        engine.train(client, ensemble.resolved.algorithm, Window(done, done + steps), lambda _: None)
         done += steps
 
     def seconds(work: Callable[[], None]) -> float:

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 
 from many import Summaries, arguments, hardware, publish, rows, run_all, spread
 from manyheads import Experiment
-from manyheads.report.plots import save
-from manyheads.report.tables import head_name
+from manyheads.report.figures import save_figure
+from manyheads.report.text import head_name
 
 GRAPHS: Mapping[str, Mapping[str, Any]] = {
     "cycle": {"name": "cycle"},
@@ -74,7 +74,7 @@ def main() -> None:
 ![Accuracy by head on the digits of clients one, two and three hops away](images/transitivity.png)"""
     publish("transitivity", text, options)
     if options.write is not None:
-        save(figure(found), options.write.parent / "images" / "transitivity.png")
+        save_figure(figure(found), options.write.parent / "images" / "transitivity.png")
 
 
 if __name__ == "__main__":

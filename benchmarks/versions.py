@@ -30,16 +30,17 @@ PARTS = ("steps", "data", "exchange", "evaluation")
 def in_this_process(options: argparse.Namespace) -> dict[str, Any]:
     """The cell's first steps, by the version that Python finds."""
     import manyheads
-    from manyheads.reproduce import NAMES
-    from manyheads.reproduce.results import code_of_numbers
-    from manyheads.reproduce.scales import SCALES
-    from manyheads.runs import read_events
-    from manyheads.training import Silent, train
+    from manyheads.runs.read import read_events
+    from manyheads.studies.paper.code import code_of_numbers
+    from manyheads.studies.paper.names import NAMES
+    from manyheads.studies.paper.scales import SCALES
+    from manyheads.training.observer import SilentObserver
+    from manyheads.training.start import train
 
     assert Path(manyheads.__file__).is_relative_to(options.alone), "Python found another version"
     scale, moments = SCALES[options.scale], list[tuple[int, float]]()
 
-    class Watch(Silent):
+    class Watch(SilentObserver):
         def progressed(self, client_steps: int) -> None:
             moments.append((client_steps, time.perf_counter()))
 

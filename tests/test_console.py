@@ -7,7 +7,7 @@ from rich.console import Console
 
 from manyheads import Experiment, train
 from manyheads.console import STOPPING, Bar, Lines, Screen
-from manyheads.report.tables import collapse_text
+from manyheads.report.sentences import collapse_text
 
 
 def test_the_bar_shows_losses_accuracy_and_time_left(tiny: Experiment) -> None:

@@ -11,7 +11,8 @@ from pydantic import BaseModel
 from manyheads import Experiment, train
 from manyheads.algorithms import ALGORITHMS
 from manyheads.graph import GRAPHS
-from manyheads.models.backbones import BACKBONES, FEDMD
+from manyheads.models.backbones import BACKBONES
+from manyheads.models.fedmd import FEDMD
 
 ROOT = Path(__file__).parent.parent
 

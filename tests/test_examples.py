@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from manyheads.cli import app
-from manyheads.experiment import Experiment
+from manyheads.config.experiment import Experiment
 
 ROOT = Path(__file__).parent.parent
 FEWER = ["--set", "training.steps=40", "--set", "training.warmup_steps=4", "--set", "evaluate.every=40"]

@@ -6,7 +6,7 @@ import networkx
 import pytest
 
 from manyheads import ConfigurationError
-from manyheads.experiment import GraphConfig
+from manyheads.config.experiment import GraphConfig
 from manyheads.graph import GRAPHS, CommunicationGraph
 
 OPTIONS: dict[str, dict[str, object]] = {"edges": {"edges": [[i, (i + 2) % 8] for i in range(8)]}}

@@ -1,4 +1,4 @@
-"""A file imports only what stands above it in the tree of docs/architecture.md."""
+"""A file imports only what stands above its room in the tree of docs/architecture.md."""
 
 import ast
 import re
@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from manyheads.studies.paper.code import imports_of
+
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "manyheads"
+TORCH_FREE = ("report", "runs.read", "config", "errors", "files", "version")
 
 
 def order() -> list[str]:
@@ -20,41 +23,89 @@ def order() -> list[str]:
     return names
 
 
-def imports(path: Path) -> set[str]:
-    """The parts of manyheads that a file imports, anywhere in it."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        names = []
+def name_of(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = {name_of(path): path for path in sorted(SOURCE.rglob("*.py"))}
+INSIDE = {name: path for name, path in FILES.items() if name not in ("manyheads", "manyheads.__main__")}
+IMPORTS = {name: imports_of(path.read_text()) & FILES.keys() for name, path in FILES.items()}
+
+
+def room(module: str) -> str:
+    return module.split(".")[1]
+
+
+def at_import(path: Path) -> set[str]:
+    """What is imported when the module is: not what its functions import when they are called."""
+    found: set[str] = set()
+    due: list[ast.AST] = [ast.parse(path.read_text())]
+    while due:
+        node = due.pop()
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            names = [
-                f"{node.module}.{alias.name}" if node.module == "manyheads" else str(node.module)
-                for alias in node.names
-            ]
-        found |= {name.split(".")[1] for name in names if name.startswith("manyheads.")}
+            found |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+        lazy = isinstance(node, ast.FunctionDef) or (
+            isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        )
+        due += [] if lazy else list(ast.iter_child_nodes(node))
     return found
 
 
-FILES = sorted(
-    path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.stem not in ("__init__", "__main__")
-)
+def reached(module: str) -> set[str]:
+    """All that importing a module imports, also by way of others; packages import their `__init__`."""
+    found: set[str] = set()
+    due = [module]
+    while due:
+        name = due.pop()
+        if name in found:
+            continue
+        found.add(name)
+        if name in FILES:
+            due += [name.rpartition(".")[0], *at_import(FILES[name])]
+    return found
 
 
 def test_the_page_lists_exactly_what_is_there() -> None:
-    there = {path.relative_to(SOURCE).parts[0].removesuffix(".py") for path in FILES}
-    assert set(order()) == there
+    assert set(order()) == {room(module) for module in INSIDE}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_file_imports_only_what_stands_above_it(path: Path) -> None:
+@pytest.mark.parametrize("module", INSIDE)
+def test_a_file_imports_only_what_stands_above_it(module: str) -> None:
     names = order()
-    own = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-    allowed = set(names[: names.index(own) + 1])
-    assert imports(path) <= allowed
+    allowed = set(names[: names.index(room(module)) + 1])
+    assert {room(other) for other in IMPORTS[module] - {"manyheads"}} <= allowed
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    above: dict[str, set[str]] = {}
+
+    def walk(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, f"a cycle: {' -> '.join([*path, module])}"
+        if module in above:
+            return
+        for other in IMPORTS[module] - {"manyheads", module}:
+            if not module.startswith(f"{other}."):  # its own package is there already
+                walk(other, (*path, module))
+        above[module] = IMPORTS[module]
+
+    for module in INSIDE:
+        walk(module, ())
 
 
 def test_reports_see_run_folders_only() -> None:
-    for path in (SOURCE / "report").glob("*.py"):
-        assert imports(path) <= {"report", "runs", "errors", "files"}
+    for module in INSIDE:
+        if room(module) == "report":
+            assert {room(other) for other in IMPORTS[module]} <= {"report", "runs", "errors", "files"}
+
+
+@pytest.mark.parametrize("start", TORCH_FREE)
+def test_who_needs_no_torch(start: str) -> None:
+    modules = [name for name in INSIDE if f"{name}.".startswith(f"manyheads.{start}.")]
+    assert modules
+    for module in modules:
+        heavy = {name for name in reached(module) if name.partition(".")[0] in ("torch", "safetensors")}
+        assert not heavy, f"{module} reaches {sorted(heavy)}"

@@ -22,7 +22,7 @@ if "manyheads" not in sys.modules:  # only its models are wanted: a rival need n
     package.__path__ = [str(SOURCE)]
     sys.modules["manyheads"] = package
 
-from manyheads.experiment import ModelConfig  # noqa: E402
+from manyheads.config.experiment import ModelConfig  # noqa: E402
 from manyheads.models.client_model import ClientModel, make_model  # noqa: E402
 
 torch.set_num_threads(1)

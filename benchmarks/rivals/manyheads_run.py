@@ -5,9 +5,9 @@ import sys
 import torch
 
 from manyheads import Experiment, __version__, train
-from manyheads.ensemble import Ensemble
-from manyheads.runs import Event
-from manyheads.training import Silent
+from manyheads.runs.events import Event
+from manyheads.setup.build import Ensemble
+from manyheads.training.observer import SilentObserver
 from rivals.common import Clock, Net, Workload, load
 
 
@@ -35,7 +35,7 @@ def experiment(workload: Workload) -> Experiment:
     )
 
 
-class Watch(Silent):
+class Watch(SilentObserver):
     """Looks at the clock at the end of every round; before the first, that everybody starts where the others do."""
 
     def __init__(self, workload: Workload) -> None:

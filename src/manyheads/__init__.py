@@ -5,11 +5,18 @@
 >>> logits = result.classifier(client=0)(images)                        # doctest: +SKIP
 """
 
-from manyheads.errors import ConfigurationError, DataError, ManyheadsError, RunError, TrainingError
-from manyheads.experiment import Experiment
-from manyheads.export import load_model
-from manyheads.training import Interrupted, Observer, Result, resume, train
+import importlib
+from typing import TYPE_CHECKING
+
 from manyheads.version import __version__
+
+if TYPE_CHECKING:
+    from manyheads.config.experiment import Experiment
+    from manyheads.errors import ConfigurationError, DataError, ManyheadsError, RunError, TrainingError
+    from manyheads.export.load import load_model
+    from manyheads.training.observer import Observer
+    from manyheads.training.result import Interrupted, Result
+    from manyheads.training.start import resume, train
 
 __all__ = [
     "ConfigurationError",
@@ -26,3 +33,24 @@ __all__ = [
     "resume",
     "train",
 ]
+# Imported when they are first asked for: a command that only answers a question does not wait for PyTorch.
+_HOMES = {
+    "manyheads.config.experiment": ("Experiment",),
+    "manyheads.errors": ("ConfigurationError", "DataError", "ManyheadsError", "RunError", "TrainingError"),
+    "manyheads.export.load": ("load_model",),
+    "manyheads.training.observer": ("Observer",),
+    "manyheads.training.result": ("Interrupted", "Result"),
+    "manyheads.training.start": ("resume", "train"),
+}
+
+
+def __getattr__(name: str) -> object:
+    for home, names in _HOMES.items():
+        if name in names:
+            found = globals()[name] = getattr(importlib.import_module(home), name)
+            return found
+    raise AttributeError(f"module 'manyheads' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

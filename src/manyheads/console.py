@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
-from manyheads.ensemble import Ensemble
-from manyheads.evaluate import mean_by_head
-from manyheads.report.tables import collapse_text
-from manyheads.runs import Event
+from manyheads.evaluation.means import mean_by_head
+from manyheads.report.sentences import collapse_text
+from manyheads.runs.events import Event
+from manyheads.setup.build import Ensemble
 
 REFRESH_SECONDS = 0.2
 STOPPING = "Finishing this window (at most {} steps), then saving. Press Ctrl-C again to leave at once."
@@ -124,16 +124,16 @@ class Watcher(ABC):
         self._since = 0  # client-steps beyond `step`
 
     def started(self, ensemble: Ensemble, step: int) -> None:
-        self.step, self.steps = step, ensemble.experiment.training.steps
-        self.log_every, self._clients = ensemble.experiment.training.log_every, ensemble.experiment.clients
-        self._class_names = ensemble.dataset.class_names
+        self.step, self.steps = step, ensemble.resolved.experiment.training.steps
+        self.log_every, self._clients = (
+            ensemble.resolved.experiment.training.log_every,
+            ensemble.resolved.experiment.clients,
+        )
+        self._class_names = ensemble.resolved.dataset.class_names
         self.begin(ensemble, step)
-        for client, model in zip(ensemble.clients, ensemble.models, strict=True):
+        for client, model in zip(ensemble.clients, ensemble.resolved.models, strict=True):
             self.line(f"{client.name}: {model}")
-        if step == 0:
-            for note in ensemble.notes:
-                self.line(f"note: {note}")
-        empty = [self._class_names[label] for label in ensemble.classes_without_samples()]
+        empty = [self._class_names[label] for label in ensemble.resolved.classes_without_samples()]
         if empty:
             shown = ", ".join(empty[:5]) + (", ..." if len(empty) > 5 else "")
             self.line(f"warning: nobody has a private sample of class {shown}; labels count from 0")
@@ -148,7 +148,10 @@ class Watcher(ABC):
 
     def happened(self, event: Event) -> None:
         self.step, self._since = event["step"], 0
-        if event["event"] == "losses":
+        if event["event"] == "start":
+            for note in event["notes"]:
+                self.line(f"note: {note}")
+        elif event["event"] == "losses":
             self.losses({term: mean(values) for term, values in event["losses"].items()})
         elif event["event"] == "evaluation" and event["part"] == "test":
             self.evaluation(mean_by_head(event["private_accuracy"]), mean_by_head(event["shared_accuracy"]))

@@ -7,7 +7,7 @@ ManyheadsError
 ├── RunError             a run folder or checkpoint that cannot be used
 ├── SnapshotError        what a client received from another cannot be used
 ├── TrainingError        a run that cannot go on (a loss that is not a number)
-├── CrewLost             a process that trained some clients is gone; the run goes on from its last save
+├── WorkerLost             a process that trained some clients is gone; the run goes on from its last save
 └── Stopped              somebody asked to stop; the message says how to go on
 """
 
@@ -44,9 +44,12 @@ class TrainingError(ManyheadsError):
     """Training cannot go on."""
 
 
-class CrewLost(ManyheadsError):
+class WorkerLost(ManyheadsError):
     """A process that trained some of the clients is gone."""
 
 
 class Stopped(ManyheadsError):
     """Somebody asked to stop."""
+
+
+START_AGAIN = "start the run again in another folder"  # where a run folder cannot be gone on with

@@ -13,8 +13,10 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from manyheads.config.experiment import GraphConfig
+from manyheads.config.messages import build, nearest
+from manyheads.config.types import CHECKED
 from manyheads.errors import ConfigurationError
-from manyheads.experiment import CHECKED, GraphConfig, build, nearest
 from manyheads.seeds import generator
 
 LearnsFrom = tuple[tuple[int, ...], ...]  # for each client, those it learns from

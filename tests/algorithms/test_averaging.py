@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from manyheads import ConfigurationError, Experiment, train
-from manyheads.checks import check
 from manyheads.engine.base import Window
-from manyheads.engine.plain import Plain, exchange
-from manyheads.ensemble import Ensemble, assemble
+from manyheads.engine.plain import PlainTrainer, exchange
+from manyheads.setup.build import Ensemble, assemble
+from manyheads.setup.resolve import resolve
 from tests.contracts import train_by_hand
 
 
@@ -22,7 +22,7 @@ def three_steps(experiment: Experiment) -> tuple[Ensemble, list[Tensor], list[Te
     """Clients before their first averaging, with their weights and momenta then."""
     ensemble = assemble(experiment)
     exchange(ensemble, step=0)
-    Plain().train(ensemble.clients, ensemble.algorithm, Window(0, 3), lambda _: None)
+    PlainTrainer().train(ensemble.clients, ensemble.resolved.algorithm, Window(0, 3), lambda _: None)
     values = [client.state.values.clone() for client in ensemble.clients]
     return ensemble, values, [client.momentum.clone() for client in ensemble.clients]
 
@@ -70,7 +70,7 @@ def test_the_optimizer_goes_on_from_the_mean(tiny: Experiment) -> None:
     exchange(ensemble, step=3)
     client = ensemble.clients[1]
     before = client.state.values.clone()
-    Plain().train([client], ensemble.algorithm, Window(3, 4), lambda _: None)
+    PlainTrainer().train([client], ensemble.resolved.algorithm, Window(3, 4), lambda _: None)
     assert not torch.equal(client.state.values, before)
     slot = next(slot for slot in client.state.layout if slot.name == "heads.weight")
     assert torch.equal(
@@ -135,10 +135,10 @@ def test_bytes_are_one_mean_from_everybody_or_one_model_from_each_neighbour(tiny
 )
 def test_neighbours_with_different_models_are_refused(tiny: Experiment, model: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigurationError, match=told) as error:
-        check(averaging(tiny, model=model))
+        resolve(averaging(tiny, model=model))
     assert str(error.value).startswith('algorithm.name = "averaging": ')
     assert "\n" not in str(error.value)
-    check(tiny.with_values(model=model))
+    resolve(tiny.with_values(model=model))
 
 
 def test_different_models_on_different_islands_are_fine(tiny: Experiment) -> None:
@@ -150,11 +150,11 @@ def test_different_models_on_different_islands_are_fine(tiny: Experiment) -> Non
     assert torch.equal(values[2], values[3])
     assert values[0].shape != values[2].shape
     with pytest.raises(ConfigurationError, match=r"client 1 .* and client 2"):
-        check(apart.with_values(graph={"name": "cycle"}))
+        resolve(apart.with_values(graph={"name": "cycle"}))
 
 
 def test_nothing_public_is_read(tiny: Experiment) -> None:
     ensemble = assemble(averaging(tiny, data={"public_fraction": 0.0, "private_fraction": 0.6}))
     assert all(client.public is None for client in ensemble.clients)
-    assert ensemble.heads == 1
+    assert ensemble.resolved.heads == 1
     assert train_by_hand(ensemble).shape == (20, 3)

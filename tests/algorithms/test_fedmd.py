@@ -11,14 +11,14 @@ from torch.nn.functional import cross_entropy
 
 from manyheads import ConfigurationError, Experiment, train
 from manyheads.algorithms.fedmd import FedMD
-from manyheads.checks import check
-from manyheads.client import Batch, Client
+from manyheads.client.client import Batch, Client
 from manyheads.data.batches import Rows
 from manyheads.engine.base import Window
-from manyheads.engine.plain import Plain, exchange
-from manyheads.ensemble import Ensemble, assemble
-from manyheads.runs import Event
-from manyheads.training import Silent
+from manyheads.engine.plain import PlainTrainer, exchange
+from manyheads.runs.events import Event
+from manyheads.setup.build import Ensemble, assemble
+from manyheads.setup.resolve import resolve
+from manyheads.training.observer import SilentObserver
 from tests.contracts import stored_labels, train_by_hand, weights
 
 ROUND = {"name": "fedmd", "first_private_steps": 4, "digest_steps": 5, "revisit_steps": 3}
@@ -30,7 +30,7 @@ def fedmd(tiny: Experiment, knobs: dict[str, Any] | None = None, **values: Any) 
 
 
 def train_to(ensemble: Ensemble, stop: int, sureness: float = 1.0) -> None:
-    Plain().train(ensemble.clients, ensemble.algorithm, Window(0, stop), lambda _: None)
+    PlainTrainer().train(ensemble.clients, ensemble.resolved.algorithm, Window(0, stop), lambda _: None)
     for client in ensemble.clients:
         client.model.heads.weight.data.mul_(sureness)
     exchange(ensemble, step=stop)
@@ -56,7 +56,7 @@ def consensus_by_hand(clients: list[Client], rows: Rows) -> Tensor:
 def test_the_consensus_is_the_mean_of_centred_logits_of_everybody(tiny: Experiment) -> None:
     ensemble = assemble(fedmd(tiny))
     train_to(ensemble, 4)
-    assert len(ensemble.split.public) == 431
+    assert len(ensemble.resolved.split.public) == 431
     for client in ensemble.clients:  # all 431 samples: fewer than `alignment_samples`
         expected = consensus_by_hand(ensemble.clients, public_rows(client, np.arange(431)))
         assert client.memory["consensus"].shape == (431, 10)
@@ -82,7 +82,7 @@ def test_an_alignment_subset_is_drawn_anew_each_round_and_the_same_for_all(tiny:
     ensemble = assemble(fedmd(tiny, knobs, data={"augment": "crop-flip", "public_views": 2}))
     subsets = []
     for start in (4, 12):
-        plans = [ensemble.algorithm.plan(client, start, start + 5) for client in ensemble.clients]
+        plans = [ensemble.resolved.algorithm.plan(client, start, start + 5) for client in ensemble.clients]
         seen = [{int(position) for position in plan["public"].ravel()} for plan in plans]
         assert seen[0] == seen[1] == seen[2]  # 5 steps of 16 samples: the 40 samples twice
         assert len(seen[0]) == 40
@@ -97,11 +97,11 @@ def test_an_alignment_subset_is_drawn_anew_each_round_and_the_same_for_all(tiny:
 
 
 def batch_of(ensemble: Ensemble, client: Client, step: int) -> Batch:
-    return client.batches(step, step + 1, ensemble.algorithm.plan(client, step, step + 1)).at(step)
+    return client.batches(step, step + 1, ensemble.resolved.algorithm.plan(client, step, step + 1)).at(step)
 
 
 def losses_of(ensemble: Ensemble, client: Client, batch: Batch, step: int) -> dict[str, float]:
-    return {name: term.item() for name, term in ensemble.algorithm.losses(client, batch, step).items()}
+    return {name: term.item() for name, term in ensemble.resolved.algorithm.losses(client, batch, step).items()}
 
 
 def test_the_digest_loss_is_the_distance_to_the_consensus(tiny: Experiment) -> None:
@@ -123,7 +123,7 @@ def test_phases_follow_each_other(tiny: Experiment) -> None:
     knobs = {"first_public_steps": 3, "first_private_steps": 2, "digest_steps": 2, "revisit_steps": 3}
     ensemble = assemble(fedmd(tiny, knobs, training={"steps": 15}))
     client, seen = ensemble.clients[0], []
-    assert sorted(ensemble.exchange_steps) == [5, 10]
+    assert sorted(ensemble.resolved.exchange_steps) == [5, 10]
     for step in range(15):
         exchange(ensemble, step)
         batch = batch_of(ensemble, client, step)
@@ -160,7 +160,7 @@ def test_clients_are_judged_after_digest_and_after_revisit(
 ) -> None:
     """The last of each before a regular evaluation."""
 
-    class Listener(Silent):
+    class Listener(SilentObserver):
         def __init__(self) -> None:
             self.events: list[Event] = []
 
@@ -183,7 +183,7 @@ def test_clients_are_judged_after_digest_and_after_revisit(
 def test_steps_that_do_not_fit_are_refused_with_some_that_do(tiny: Experiment, steps: int) -> None:
     """4 + 8 per round: 12, 20, 28, ..."""
     with pytest.raises(ConfigurationError) as error:
-        check(fedmd(tiny, training={"steps": steps, "warmup_steps": 0}))
+        resolve(fedmd(tiny, training={"steps": steps, "warmup_steps": 0}))
     assert "\n" not in str(error.value)
     told = re.search(r"^training\.steps = (\d+): .* take (\d+)(?: or (\d+))?$", str(error.value))
     assert told
@@ -191,7 +191,7 @@ def test_steps_that_do_not_fit_are_refused_with_some_that_do(tiny: Experiment, s
     offered = [int(number) for number in told.groups()[1:] if number]
     assert offered == ([12] if steps < 12 else [steps - (steps - 4) % 8, steps - (steps - 4) % 8 + 8])
     for fits in offered:
-        check(fedmd(tiny, training={"steps": fits, "warmup_steps": 0}))
+        resolve(fedmd(tiny, training={"steps": fits, "warmup_steps": 0}))
 
 
 def test_every_island_has_a_consensus_of_its_own(tiny: Experiment) -> None:
@@ -212,7 +212,7 @@ def test_every_island_has_a_consensus_of_its_own(tiny: Experiment) -> None:
 def test_labels_of_the_public_set_are_read_only_if_it_is_labelled(tiny: Experiment, first_public_steps: int) -> None:
     knobs = {"first_public_steps": first_public_steps, "first_private_steps": 4 - first_public_steps}
     ensembles = [assemble(fedmd(tiny, knobs, training={"steps": 12})) for _ in range(2)]
-    client, public = ensembles[1].clients[0], torch.from_numpy(ensembles[1].split.public)
+    client, public = ensembles[1].clients[0], torch.from_numpy(ensembles[1].resolved.split.public)
     assert client.public is not None
     for labels in (stored_labels(client.private), stored_labels(client.public)):  # everybody's
         labels[public] = 9 - labels[public]
@@ -234,7 +234,7 @@ def test_bytes_are_one_consensus_from_everybody_or_one_table_from_each_neighbour
     for graph, tables in (("complete", [1, 1, 1, 1]), ("chain", [1, 2, 2, 1])):
         ensemble = assemble(fedmd(tiny, {"alignment_samples": 40}, clients=4, graph={"name": graph}))
         train_by_hand(ensemble)
-        size = ensemble.algorithm.show(ensemble.clients[0], 12).nbytes
+        size = ensemble.resolved.algorithm.show(ensemble.clients[0], 12).nbytes
         assert 40 * 50 < size < 40 * 50 + 500
         received = [client.bytes_received for client in ensemble.clients]
         assert received == pytest.approx([2 * size * number for number in tables], abs=10)  # a step has more digits
@@ -249,7 +249,7 @@ def test_its_own_knobs_are_the_defaults() -> None:
 def test_steps_on_public_data_use_up_no_private_samples(tiny: Experiment) -> None:
     """Private training goes through the private stream without gaps, however long digesting takes."""
     ensemble = assemble(fedmd(tiny))
-    client, algorithm = ensemble.clients[1], ensemble.algorithm
+    client, algorithm = ensemble.clients[1], ensemble.resolved.algorithm
     private_steps = [*range(4), *range(9, 12), *range(17, 20)]
     seen = []
     for start, stop in ((0, 4), (4, 11), (11, 20)):  # windows that do not end with phases
@@ -262,13 +262,13 @@ def test_labelled_training_goes_through_the_views(tiny: Experiment) -> None:
     data = {"augment": "crop-flip", "public_views": 3}
     knobs = {"first_public_steps": 100, "first_private_steps": 0}
     ensemble = assemble(fedmd(tiny, knobs, data=data, training={"steps": 108}))
-    view = ensemble.algorithm.plan(ensemble.clients[0], 0, 100)["view"].tolist()
+    view = ensemble.resolved.algorithm.plan(ensemble.clients[0], 0, 100)["view"].tolist()
     assert view == [step * 16 // 431 % 3 for step in range(100)]
 
 
 def test_labels_of_private_samples_are_nobody_s_public_labels(tiny: Experiment) -> None:
     with pytest.raises(ConfigurationError, match="would train on the labels of everybody's private samples"):
-        check(fedmd(tiny, {"first_public_steps": 8, "first_private_steps": 4}, data={"public": "all"}))
-    assert check(fedmd(tiny, data={"public": "all"})).algorithm == FedMD(
+        resolve(fedmd(tiny, {"first_public_steps": 8, "first_private_steps": 4}, data={"public": "all"}))
+    assert resolve(fedmd(tiny, data={"public": "all"})).algorithm == FedMD(
         first_private_steps=4, digest_steps=5, revisit_steps=3
     )

@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 from manyheads import Experiment
 from manyheads.algorithms.mhd import MHD
 from manyheads.engine.plain import exchange
-from manyheads.ensemble import assemble
+from manyheads.setup.build import assemble
 
 
 @pytest.mark.parametrize("entries", [[0], [2], [1, 2]])
@@ -16,7 +16,7 @@ def test_the_loss_is_made_of_the_drawn_targets(tiny: Experiment, entries: list[i
     # Three neighbours fill the pool with three different teachers, so that it matters which ones are asked.
     experiment = tiny.with_values(clients=4, algorithm={"nu_emb": 0.5, "nu_aux": 2.0})
     ensemble = assemble(experiment, dtype=torch.float64)
-    algorithm, client = ensemble.algorithm, ensemble.clients[0]
+    algorithm, client = ensemble.resolved.algorithm, ensemble.clients[0]
     assert isinstance(algorithm, MHD)
     exchange(ensemble, step=0)
     plan = {"targets": np.array([entries]), "ramp": np.array([0.25])}

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from manyheads import Experiment
-from manyheads.client import SNAPSHOTS
-from manyheads.confidence import CONFIDENCES
+from manyheads.client.client import SNAPSHOTS
 from manyheads.data.batches import Samples
-from manyheads.engine.plain import Plain, exchange
-from manyheads.ensemble import Ensemble
-from manyheads.training import one_thread, windows
+from manyheads.engine.plain import PlainTrainer, exchange
+from manyheads.exchange.confidence import CONFIDENCES
+from manyheads.setup.build import Ensemble
+from manyheads.training.loop import windows
+from manyheads.training.stop import one_thread
 from tests.conftest import TINY
 
 ALGORITHM_KNOBS: dict[str, dict[str, Any]] = {
@@ -68,11 +69,11 @@ def experiment(case: str, **values: Any) -> Experiment:
 
 def train_by_hand(ensemble: Ensemble, before_exchange: Callable[[int], None] | None = None) -> Tensor:
     """The loop over windows without records; returns the losses, steps x (client 0's terms, client 1's, ...)."""
-    losses, steps = [], ensemble.experiment.training.steps
+    losses, steps = [], ensemble.resolved.experiment.training.steps
     with one_thread():
         exchange(ensemble, step=0)
-        for window in windows(0, steps, ensemble.exchange_steps, ensemble.averaging_steps):
-            trained = Plain().train(ensemble.clients, ensemble.algorithm, window, lambda _: None)
+        for window in windows(0, steps, ensemble.resolved.exchange_steps, ensemble.resolved.averaging_steps):
+            trained = PlainTrainer().train(ensemble.clients, ensemble.resolved.algorithm, window, lambda _: None)
             losses.append(trained.values.permute(1, 0, 2).flatten(1))
             if before_exchange is not None:
                 before_exchange(window.stop)

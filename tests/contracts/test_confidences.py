@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manyheads.confidence import CONFIDENCES, confidence_of
+from manyheads.exchange.confidence import CONFIDENCES, confidence_of
 from manyheads.outputs import Outputs
 
 

@@ -14,9 +14,9 @@ import torch
 from manyheads import Experiment
 from manyheads.algorithms import ALGORITHMS
 from manyheads.algorithms.base import Algorithm, Neighbours
-from manyheads.client import SNAPSHOTS, Client
-from manyheads.ensemble import Ensemble, assemble
-from manyheads.snapshot import Snapshot
+from manyheads.client.client import SNAPSHOTS, Client
+from manyheads.exchange.snapshot import Snapshot
+from manyheads.setup.build import Ensemble, assemble
 from tests.contracts import ALGORITHM_KNOBS, GRAPH_KNOBS, stored_images, train_by_hand, weights
 
 POOL = {"pool_size": 1, "pool_every": 2, "pool_start": "empty", "ramp": {"hold": 0.0, "rise": 0.0}}
@@ -72,7 +72,7 @@ def histories(experiment: Experiment, source: int | None) -> tuple[Ensemble, lis
     ensemble = assemble(experiment)
     if source is not None:
         images = stored_images(ensemble.clients[source].private)
-        own = torch.from_numpy(ensemble.split.private[source])
+        own = torch.from_numpy(ensemble.resolved.split.private[source])
         images[own] = 255 - images[own]
     seen: list[list[bytes]] = []
     train_by_hand(ensemble, before_exchange=lambda step: seen.append(weights(ensemble)))
@@ -93,11 +93,11 @@ def changes(experiment: Experiment, source: int, usual: list[list[bytes]]) -> li
 def test_what_a_client_is_travels_along_edges_only(tiny: Experiment, heard: Heard, exchanges: str, graph: str) -> None:
     experiment = small(tiny, exchanges, {"name": graph, **GRAPH_KNOBS[graph]})
     ensemble, usual = histories(experiment, None)
-    steps = sorted(step for step in ensemble.exchange_steps if step < experiment.training.steps)
+    steps = sorted(step for step in ensemble.resolved.exchange_steps if step < experiment.training.steps)
     assert len(steps) == 3
     for client, step in itertools.product(range(4), steps):
         assert heard[client, step]
-        assert heard[client, step] <= set(ensemble.graph.neighbours(client, step))
+        assert heard[client, step] <= set(ensemble.resolved.graph.neighbours(client, step))
     source = 3
     reached, expected = {source}, [{source}]
     for step in steps:
@@ -106,7 +106,7 @@ def test_what_a_client_is_travels_along_edges_only(tiny: Experiment, heard: Hear
     found = changes(experiment, source, usual)
     assert found == expected
     for number, changed in enumerate(found):
-        away = ensemble.graph.hops(steps[number - 1] if number else 0)
+        away = ensemble.resolved.graph.hops(steps[number - 1] if number else 0)
         distances = {client: away[client][source] for client in changed}
         assert all(distance is not None and distance <= number for distance in distances.values())
 
@@ -130,7 +130,7 @@ def test_reach_and_no_further(tiny: Experiment, exchanges: str, graph: str) -> N
     """Where everybody has one neighbour: within so many exchanges over so many hops, and never across islands."""
     experiment = small(tiny, exchanges, {"name": graph, **GRAPH_KNOBS[graph]})
     ensemble, usual = histories(experiment, None)
-    hops = ensemble.graph.hops(step=8)
+    hops = ensemble.resolved.graph.hops(step=8)
     for source, expected in REACHED[graph].items():
         within = [
             {client for client in range(4) if (away := hops[client][source]) is not None and away <= number}
@@ -146,10 +146,10 @@ def test_a_client_cannot_ask_one_that_is_not_its_neighbour(tiny: Experiment, exc
 
     def ask(client: int) -> Snapshot:
         asked.append(client)
-        return ensemble.algorithm.show(ensemble.clients[client], 2)
+        return ensemble.resolved.algorithm.show(ensemble.clients[client], 2)
 
-    neighbours = Neighbours(ensemble.graph.neighbours(0, 2), ask)
-    ensemble.algorithm.collect(ensemble.clients[0], neighbours, 2)
+    neighbours = Neighbours(ensemble.resolved.graph.neighbours(0, 2), ask)
+    ensemble.resolved.algorithm.collect(ensemble.clients[0], neighbours, 2)
     assert asked == [1]
     with pytest.raises(KeyError):
         neighbours[2]

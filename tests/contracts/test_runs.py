@@ -8,18 +8,20 @@ import pytest
 
 from manyheads import ConfigurationError, Experiment, resume, train
 from manyheads.algorithms import ALGORITHMS
-from manyheads.checks import check
-from manyheads.ensemble import assemble
 from manyheads.graph import GRAPHS, Phases
-from manyheads.runs import Event, read_events
-from manyheads.training import Interrupted, Result, Silent
+from manyheads.runs.events import Event
+from manyheads.runs.read import read_events
+from manyheads.setup.build import assemble
+from manyheads.setup.resolve import resolve
+from manyheads.training.observer import SilentObserver
+from manyheads.training.result import Interrupted, Result
 from tests.contracts import ALGORITHM_KNOBS, CASES, GRAPH_KNOBS, experiment, stored_labels, train_by_hand, weights
 from tests.runs.test_run_folder import StopAt
 
 TIMES = ("seconds", "client_steps_per_second", "time")
 
 
-class Listener(Silent):
+class Listener(SilentObserver):
     def __init__(self) -> None:
         self.events: list[Event] = []
 
@@ -123,7 +125,7 @@ def test_labels_of_the_public_set_are_not_read_in_training(algorithm: str) -> No
     for client in without.clients:
         for samples in (client.private, client.public):
             if samples is not None:
-                stored_labels(samples)[without.split.public] = 10**9
+                stored_labels(samples)[without.resolved.split.public] = 10**9
     train_by_hand(usual)
     train_by_hand(without)
     assert weights(usual) == weights(without)
@@ -141,7 +143,7 @@ def test_nonsense_is_refused_by_the_name_of_its_key(
 ) -> None:
     known = ALGORITHM_KNOBS if section == "algorithm" else GRAPH_KNOBS
     with pytest.raises(ConfigurationError, match=rf"^{section}\.{key} = (\"nonsense\"|-1): ") as error:
-        check(tiny.with_values(clients=4, **{section: {"name": name, **known[name], key: value}}))
+        resolve(tiny.with_values(clients=4, **{section: {"name": name, **known[name], key: value}}))
     assert "\n" not in str(error.value)
 
 
@@ -151,11 +153,11 @@ def test_nonsense_is_refused_by_the_name_of_its_key(
 def test_an_unknown_knob_is_refused_by_its_name(tiny: Experiment, section: str, name: str) -> None:
     known = ALGORITHM_KNOBS if section == "algorithm" else GRAPH_KNOBS
     with pytest.raises(ConfigurationError, match=rf"^{section}\.colour: unknown key; "):
-        check(tiny.with_values(clients=4, **{section: {"name": name, **known[name], "colour": 1}}))
+        resolve(tiny.with_values(clients=4, **{section: {"name": name, **known[name], "colour": 1}}))
 
 
 @pytest.mark.parametrize("key", ["algorithm.name", "algorithm.confidence", "algorithm.exchange", "graph.name"])
 def test_an_unknown_entry_is_refused_by_the_name_of_its_key(tiny: Experiment, key: str) -> None:
     section, _, knob = key.partition(".")
     with pytest.raises(ConfigurationError, match=rf'^{key} = "nonsense": '):
-        check(tiny.with_values(**{section: {knob: "nonsense"}}))
+        resolve(tiny.with_values(**{section: {knob: "nonsense"}}))

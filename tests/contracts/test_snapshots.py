@@ -4,14 +4,14 @@ import pytest
 import safetensors.torch
 import torch
 
-from manyheads.client import SNAPSHOTS, Client
-from manyheads.confidence import CONFIDENCES
+from manyheads.client.client import SNAPSHOTS, Client
 from manyheads.data.batches import Rows
 from manyheads.engine.base import Window
-from manyheads.engine.plain import Plain, exchange
-from manyheads.ensemble import Ensemble, assemble
+from manyheads.engine.plain import PlainTrainer, exchange
+from manyheads.exchange.confidence import CONFIDENCES
+from manyheads.exchange.snapshot import Snapshot
 from manyheads.outputs import Outputs
-from manyheads.snapshot import Snapshot
+from manyheads.setup.build import Ensemble, assemble
 from tests.contracts import experiment, mhd
 
 KINDS = [(kind, confidence) for kind in SNAPSHOTS for confidence in CONFIDENCES]
@@ -28,7 +28,7 @@ def trained(kind: str, confidence: str) -> Ensemble:
 def train(ensemble: Ensemble, start: int, stop: int) -> None:
     if start == 0:
         exchange(ensemble, step=0)
-    Plain().train(ensemble.clients, ensemble.algorithm, Window(start, stop), lambda _: None)
+    PlainTrainer().train(ensemble.clients, ensemble.resolved.algorithm, Window(start, stop), lambda _: None)
 
 
 def some_rows(client: Client) -> Rows:
@@ -55,11 +55,11 @@ def test_a_snapshot_answers_with_distributions(kind: str, confidence: str) -> No
     assert shown.nbytes > 0
     samples, heads, classes = said.probabilities_BHC.shape
     assert (samples, classes) == (24, 10)
-    assert ensemble.heads - 1 <= heads <= ensemble.heads  # the last head teaches nobody
+    assert ensemble.resolved.heads - 1 <= heads <= ensemble.resolved.heads  # the last head teaches nobody
     torch.testing.assert_close(said.probabilities_BHC.sum(-1), torch.ones(24, heads), rtol=0.0, atol=1e-3)
     assert (said.probabilities_BHC >= 0.0).all()
     assert said.embedding_BE is not None
-    assert said.embedding_BE.shape == (24, ensemble.embedding_widths[1])
+    assert said.embedding_BE.shape == (24, ensemble.resolved.embedding_widths[1])
     assert (said.confidence_BH is not None) == (confidence == "density")
     for tensor in (said.probabilities_BHC, said.embedding_BE, said.confidence_BH):
         if tensor is not None:

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 from manyheads import Experiment, train
+from manyheads.config.data import DataConfig
 from manyheads.data.arrays import Dataset
 from manyheads.data.loading import load
 from manyheads.data.pack import pack
 from manyheads.data.sources import SOURCES
-from manyheads.experiment import DataConfig
 from tests.conftest import TINY
 from tests.data.made import (
     HEIGHT,

@@ -8,10 +8,10 @@ import pytest
 from manyheads import resume, train
 from manyheads.algorithms import ALGORITHMS
 from manyheads.data.batches import Rows
-from manyheads.ensemble import assemble
+from manyheads.exchange.predictions import PredictionsSnapshot
 from manyheads.outputs import Outputs
-from manyheads.predictions import PredictionsSnapshot
-from manyheads.training import Interrupted
+from manyheads.setup.build import assemble
+from manyheads.training.result import Interrupted
 from tests.contracts import ALGORITHM_KNOBS, experiment, mhd
 from tests.runs.test_run_folder import StopAt
 

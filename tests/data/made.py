@@ -12,11 +12,11 @@ from PIL import Image
 from torch import Tensor
 
 from manyheads import ConfigurationError, DataError, Experiment
+from manyheads.config.data import DataConfig, SourceConfig
 from manyheads.data.arrays import Dataset, Images, ImageSet
 from manyheads.data.loading import load
 from manyheads.data.sources.library import library
 from manyheads.data.views import grid_of, show
-from manyheads.experiment import DataConfig, SourceConfig
 
 SIDE = 20  # grey levels between two classes: twelve of them fit
 HEIGHT, WIDTH = 12, 10

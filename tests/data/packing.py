@@ -9,14 +9,14 @@ import sys
 import time
 from pathlib import Path
 
-from manyheads.data import pack, pictures
+from manyheads.data import journal, pack, reading
 from tests.data.made import data
 
 CHUNK = 4  # images
 
 
 def main(folder: str, out: str, then: str, images: str) -> None:
-    pictures.CHUNK, pack.JOURNAL_SECONDS = CHUNK, 0.0
+    reading.CHUNK, journal.JOURNAL_SECONDS = CHUNK, 0.0
 
     def progress(done: int, total: int, unreadable: int) -> None:
         if done >= int(images):

@@ -21,11 +21,12 @@ import torch
 from PIL import Image
 
 from manyheads import ConfigurationError, DataError, Experiment
-from manyheads.checks import check
 from manyheads.data.batches import Pixels
+from manyheads.data.journal import JOURNAL
 from manyheads.data.loading import load
-from manyheads.data.pack import JOURNAL, pack
+from manyheads.data.pack import pack
 from manyheads.data.sources.packs import mapped
+from manyheads.setup.resolve import resolve
 from tests.conftest import TINY
 from tests.data.made import (
     HEIGHT,
@@ -612,7 +613,7 @@ def test_clients_of_different_sizes(sites: Path) -> None:
 
 def test_another_number_of_clients_than_there_are(sites: Path) -> None:
     values = {**TINY, "clients": 3, "data": {"source": "clients", "path": str(sites)}}
-    says(refusal(lambda: check(Experiment(**values))), "clients = 3", "holds 2 (north, south)", "give clients = 2")
+    says(refusal(lambda: resolve(Experiment(**values))), "clients = 3", "holds 2 (north, south)", "give clients = 2")
 
 
 def test_labels_of_the_clients_public_part_are_theirs_by_name(sites: Path) -> None:

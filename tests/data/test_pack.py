@@ -20,9 +20,10 @@ from manyheads import ConfigurationError, DataError, Experiment, train
 from manyheads.cli import app
 from manyheads.data import pictures
 from manyheads.data.arrays import ImageSet
+from manyheads.data.journal import JOURNAL
 from manyheads.data.loading import load
-from manyheads.data.pack import JOURNAL, pack, verify
-from manyheads.ensemble import assemble
+from manyheads.data.pack import pack, verify
+from manyheads.setup.build import assemble
 from tests.contracts import stored_images, train_by_hand, weights
 from tests.data.made import class_folders, data, everything, picture, refusal, same, says, told, used
 from tests.data.packing import CHUNK
@@ -33,7 +34,7 @@ IMAGES = 27  # of `pets`, in six chunks of the training part and two of the test
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manyheads.data.pictures.CHUNK", CHUNK)
+    monkeypatch.setattr("manyheads.data.reading.CHUNK", CHUNK)
 
 
 @pytest.fixture
@@ -337,12 +338,14 @@ def test_unreadable_images_are_remembered_over_a_stop(pets: Path, tmp_path: Path
 def test_unreadable_images_are_nobody_s(pets: Path, tmp_path: Path, spoilt: list[Path]) -> None:
     pack_pets(pets, tmp_path / "out")
     checked = assemble(small_experiment(source="packed", path=str(tmp_path / "out")))
-    train_images = checked.dataset.train.images
-    owned = np.concatenate([checked.split.public, checked.split.validation, *checked.split.private])
+    train_images = checked.resolved.dataset.train.images
+    owned = np.concatenate(
+        [checked.resolved.split.public, checked.resolved.split.validation, *checked.resolved.split.private]
+    )
     assert len(owned) == 19
     assert all(train_images[number].any() for number in owned), "the place of an unreadable image is empty"
     assert len(checked.parts[-1].samples) == 5
-    assert all(checked.dataset.test.images[number].any() for number in checked.parts[-1].samples.tolist())
+    assert all(checked.resolved.dataset.test.images[number].any() for number in checked.parts[-1].samples.tolist())
 
 
 def test_nothing_but_unreadable_images(pets: Path, tmp_path: Path) -> None:
@@ -408,13 +411,15 @@ def test_images_stay_on_the_disk(pets: Path, tmp_path: Path) -> None:
     pack_pets(pets, out)
     for keys in ({}, {"classes": ["owl", "cat"]}):
         checked = assemble(small_experiment(source="packed", path=str(out), **keys))
-        assert is_mapped(checked.dataset.train)
-        assert is_mapped(checked.dataset.test)
-        address = checked.dataset.train.images.ctypes.data
+        assert is_mapped(checked.resolved.dataset.train)
+        assert is_mapped(checked.resolved.dataset.test)
+        address = checked.resolved.dataset.train.images.ctypes.data
         assert {stored_images(client.private).data_ptr() for client in checked.clients} == {address}
-        assert checked.parts[-1].pixels._stored.data_ptr() == checked.dataset.test.images.ctypes.data
-        images, labels = used(checked.dataset.train)
-        assert told(images) == [("cat", "dog", "owl").index(checked.dataset.class_names[label]) for label in labels]
+        assert checked.parts[-1].pixels._stored.data_ptr() == checked.resolved.dataset.test.images.ctypes.data
+        images, labels = used(checked.resolved.dataset.train)
+        assert told(images) == [
+            ("cat", "dog", "owl").index(checked.resolved.dataset.class_names[label]) for label in labels
+        ]
 
 
 def test_a_test_part_that_is_set_aside_is_no_copy(pets: Path, tmp_path: Path) -> None:

@@ -11,15 +11,17 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from manyheads import ConfigurationError, Experiment, train
-from manyheads.checks import Checked, check
 from manyheads.cli import app
 from manyheads.data.arrays import Images
 from manyheads.data.loading import load
 from manyheads.data.views import model_input
-from manyheads.ensemble import Ensemble, assemble
-from manyheads.evaluate import evaluate
+from manyheads.evaluation.accuracy import evaluate
 from manyheads.report.plots import plot_run
-from manyheads.runs import read_events
+from manyheads.runs.read import read_events
+from manyheads.setup.build import Ensemble, assemble
+from manyheads.setup.notes import notes_of
+from manyheads.setup.resolve import resolve
+from manyheads.setup.resolved import ResolvedExperiment
 from tests.contracts import train_by_hand
 from tests.data.made import class_folders, data, pixels, refusal, says, told, used
 
@@ -115,7 +117,7 @@ def test_numbers_of_clients_are_no_names_either(tmp_path: Path) -> None:
 
 def test_the_public_set_takes_nothing_from_the_private_part(pets: Path) -> None:
     """All training samples are somebody's, all public ones everybody's."""
-    checked = check(experiment({"source": "folder", "path": str(pets), "size": 8, "public": {"source": "digits"}}))
+    checked = resolve(experiment({"source": "folder", "path": str(pets), "size": 8, "public": {"source": "digits"}}))
     assert len(checked.split.public) == 1437
     assert sum(map(len, checked.split.private)) == 48
     assert checked.sample_counts() == {
@@ -165,16 +167,16 @@ def test_classes_of_a_labelled_public_set_stand_behind(pets: Path, tmp_path: Pat
     training = {"steps": 10, "batch_size": 4, "public_batch_size": 4, "warmup_steps": 1}
     made = experiment(public_pets(pets, public), algorithm=fedmd(4), training=training)
     ensemble = assemble(made)
-    dataset = ensemble.dataset
+    dataset = ensemble.resolved.dataset
     assert dataset.class_names == (*NAMES, "ape", "public cat", "elk")
     assert (dataset.classes, dataset.private_classes) == (6, 3)
     assert dataset.public is not None
     images, labels = used(dataset.public)
     assert [{5: 3, 6: 4, 7: 5}[at] for at in told(images)] == labels
     assert ensemble.clients[0].model.shape_HC == (1, 6)
-    assert ensemble.label_counts().shape == (2, 6)
-    assert ensemble.label_counts().sum(0).tolist() == [16, 16, 16, 0, 0, 0]
-    assert ensemble.classes_without_samples() == []
+    assert ensemble.resolved.label_counts().shape == (2, 6)
+    assert ensemble.resolved.label_counts().sum(0).tolist() == [16, 16, 16, 0, 0, 0]
+    assert ensemble.resolved.classes_without_samples() == []
     losses = train_by_hand(ensemble)
     assert torch.isfinite(losses).all()
     assert len(train(made).summary["classes"]) == 6
@@ -191,7 +193,7 @@ def test_a_first_lesson_is_about_the_public_classes(pets: Path, tmp_path: Path) 
 
     def look(step: int) -> None:
         if step == 60:
-            seen.extend(said(ensemble, client, ensemble.dataset.test.images) for client in range(2))
+            seen.extend(said(ensemble, client, ensemble.resolved.dataset.test.images) for client in range(2))
 
     train_by_hand(ensemble, before_exchange=look)
     assert len(seen) == 2
@@ -201,14 +203,14 @@ def test_a_first_lesson_is_about_the_public_classes(pets: Path, tmp_path: Path) 
 def test_labels_that_nobody_reads_add_no_classes(pets: Path, tmp_path: Path) -> None:
     public = class_folders(tmp_path / "zoo", {"ape": 8, "elk": 8})
     training = {"steps": 6, "batch_size": 4, "public_batch_size": 4, "warmup_steps": 1}
-    assert check(experiment(public_pets(pets, public), algorithm=fedmd(0), training=training)).dataset.classes == 3
+    assert resolve(experiment(public_pets(pets, public), algorithm=fedmd(0), training=training)).dataset.classes == 3
 
 
 def test_lessons_need_labels(pets: Path, tmp_path: Path) -> None:
     public = class_folders(tmp_path / "zoo", {"ape": 8}) / "ape"
     training = {"steps": 10, "batch_size": 4, "public_batch_size": 4, "warmup_steps": 1}
     made = experiment(public_pets(pets, public), algorithm=fedmd(4), training=training)
-    says(refusal(lambda: check(made)), public, "has no labels, which training on the public set needs")
+    says(refusal(lambda: resolve(made)), public, "has no labels, which training on the public set needs")
 
 
 # Finer classes
@@ -240,16 +242,16 @@ def fine_data(animals: Path, **keys: Any) -> dict[str, Any]:
     return {**usual, "public_fraction": 0.1, "augment": "none", **keys}
 
 
-def fine_checked(animals: Path, clients: int, **keys: Any) -> Checked:
-    return check(experiment(fine_data(animals, **keys), clients=clients))
+def fine_checked(animals: Path, clients: int, **keys: Any) -> ResolvedExperiment:
+    return resolve(experiment(fine_data(animals, **keys), clients=clients))
 
 
-def fine_of(checked: Checked, client: int) -> NDArray[np.int64]:
+def fine_of(checked: ResolvedExperiment, client: int) -> NDArray[np.int64]:
     assert checked.dataset.train.fine is not None
     return checked.dataset.train.fine[checked.split.private[client]]
 
 
-def private_fine(checked: Checked) -> NDArray[np.int64]:
+def private_fine(checked: ResolvedExperiment) -> NDArray[np.int64]:
     """Of all samples that are neither public nor held back."""
     fine = checked.dataset.train.fine
     assert fine is not None
@@ -286,13 +288,13 @@ def test_samples_per_class_are_an_upper_limit(animals: Path) -> None:
 
 def test_finer_classes_must_be_known(animals: Path) -> None:
     made = experiment(fine_data(animals, fine_label=None), clients=4)
-    says(refusal(lambda: check(made)), 'data.partition = "fine"', "data.fine_label")
+    says(refusal(lambda: resolve(made)), 'data.partition = "fine"', "data.fine_label")
     says(refusal(data(**fine_data(animals, fine_label="finer"))), animals, "array finer_train is missing")
 
 
 def test_too_many_clients_for_the_finer_classes(animals: Path) -> None:
     made = experiment(fine_data(animals), clients=200)
-    says(refusal(lambda: check(made)), "clients = 200", "is left without samples; take fewer clients")
+    says(refusal(lambda: resolve(made)), "clients = 200", "is left without samples; take fewer clients")
 
 
 def said(ensemble: Ensemble, client: int, images: Images) -> list[int]:
@@ -311,12 +313,12 @@ def test_private_accuracy_is_weighted_by_the_finest_class(animals: Path) -> None
     """By hand: the accuracy on each fine class, times its share of what the client holds."""
     ensemble = assemble(experiment(fine_data(animals), clients=3))
     train_by_hand(ensemble)
-    measured, test = evaluate(ensemble.clients, ensemble.parts[-1]), ensemble.dataset.test
+    measured, test = evaluate(ensemble.clients, ensemble.parts[-1]), ensemble.resolved.dataset.test
     assert test.fine is not None
     seen = set()
     for client in range(3):
         right = np.array(said(ensemble, client, test.images)) == test.known_labels
-        own = fine_of(ensemble, client)
+        own = fine_of(ensemble.resolved, client)
         by_hand = sum((own == kind).mean() * right[test.fine == kind].mean() for kind in np.unique(own))
         by_label = sum((own // FINE == n).mean() * right[test.known_labels == n].mean() for n in range(3))
         assert measured.private_accuracy[client][0] == pytest.approx(by_hand, abs=1e-12)
@@ -364,7 +366,7 @@ def test_private_accuracy_is_that_on_the_own_test_part(sites: Path) -> None:
 
 def test_clients_keep_what_they_brought(sites: Path) -> None:
     """And their names; only what becomes public leaves them."""
-    checked = check(
+    checked = resolve(
         experiment({"source": "clients", "path": str(sites), "public": "fraction", "public_fraction": 0.2}, clients=3)
     )
     assert [checked.client_name(client) for client in range(3)] == ["east", "north", "west"]
@@ -378,16 +380,16 @@ def test_clients_keep_what_they_brought(sites: Path) -> None:
 def test_nothing_is_taken_from_clients_unasked(sites: Path) -> None:
     """Without a public set there is none; a method that needs one says so."""
     alone = {"name": "separate"}
-    checked = check(experiment({"source": "clients", "path": str(sites)}, clients=3, algorithm=alone))
+    checked = resolve(experiment({"source": "clients", "path": str(sites)}, clients=3, algorithm=alone))
     assert checked.sample_counts()["public"] == 0
     assert checked.sample_counts()["private"] == checked.sample_counts()["training"]
     with pytest.raises(ConfigurationError, match="there is no public set; name one"):
-        check(experiment({"source": "clients", "path": str(sites)}, clients=3))
+        resolve(experiment({"source": "clients", "path": str(sites)}, clients=3))
 
 
 def test_every_client_has_its_share_of_the_validation_part(sites: Path) -> None:
     config = {"source": "clients", "path": str(sites), "public": "none", "validation_fraction": 0.25}
-    checked = check(experiment(config, clients=3, algorithm={"name": "separate"}))
+    checked = resolve(experiment(config, clients=3, algorithm={"name": "separate"}))
     owners = checked.dataset.train.owners
     assert owners is not None
     held = np.bincount(owners[checked.split.validation], minlength=3)
@@ -397,7 +399,7 @@ def test_every_client_has_its_share_of_the_validation_part(sites: Path) -> None:
     with pytest.raises(
         ConfigurationError, match=r"client east: data\.validation_fraction = 0\.01: no validation samples"
     ):
-        check(few)
+        resolve(few)
 
 
 def test_names_of_clients_in_tables(sites: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -457,8 +459,8 @@ DUPLICATES = [
 
 
 def test_images_that_are_in_two_places_are_counted(tmp_path: Path) -> None:
-    checked = check(experiment(overlapping(tmp_path / "sites")))
-    assert checked.notes == DUPLICATES
+    checked = resolve(experiment(overlapping(tmp_path / "sites")))
+    assert notes_of(checked) == DUPLICATES
 
 
 def test_they_are_told_before_and_while_it_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -471,14 +473,14 @@ def test_they_are_told_before_and_while_it_trains(tmp_path: Path, monkeypatch: p
 
 def test_where_nothing_is_in_two_places_nothing_is_said(pets: Path) -> None:
     made = experiment({"source": "folder", "path": str(pets), "validation_fraction": 0.1})
-    assert check(made).notes == []
+    assert notes_of(resolve(made)) == []
 
 
 def test_public_images_that_are_private_by_intent_are_no_matter(pets: Path) -> None:
     """`data.public = "all"` says so; a test image among them is still one."""
     (pets / "test" / "cat" / "0.png").write_bytes((pets / "cat" / "0.png").read_bytes())
-    checked = check(experiment({"source": "folder", "path": str(pets), "public": "all"}))
-    assert checked.notes == [
+    checked = resolve(experiment({"source": "folder", "path": str(pets), "public": "all"}))
+    assert notes_of(checked) == [
         "1 of 12 test images are private training images too (the same pixels)",
         "1 of 12 test images are public images too (the same pixels)",
     ]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from manyheads import ConfigurationError, DataError
+from manyheads.config.data import DataConfig
 from manyheads.data.loading import load
-from manyheads.experiment import DataConfig
 
 
 @pytest.mark.parametrize("source", ["digits", "npz"])

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manyheads import ConfigurationError
+from manyheads.config.data import DataConfig, PrimaryLabels
 from manyheads.data.arrays import Dataset, ImageSet
 from manyheads.data.split import assignment_probabilities, primary_labels, split
-from manyheads.experiment import DataConfig, PrimaryLabels
 
 
 def dataset_of(samples: int, classes: int) -> Dataset:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from manyheads.engine.ray import connect
+from manyheads.engine.ray.cluster import connect
 
 
 @pytest.fixture(scope="session")

@@ -11,14 +11,15 @@ from torch import Tensor
 
 from manyheads import Experiment
 from manyheads.engine import ENGINES
-from manyheads.engine.base import Engine, Options, Window
+from manyheads.engine.base import Engine, EngineOptions, Window
 from manyheads.engine.parallel import Parallel
-from manyheads.engine.plain import Plain, exchange
-from manyheads.ensemble import Ensemble, assemble
-from manyheads.training import one_thread, windows
+from manyheads.engine.plain import PlainTrainer, exchange
+from manyheads.setup.build import Ensemble, assemble
+from manyheads.training.loop import windows
+from manyheads.training.stop import one_thread
 from tests.contracts import CASES, experiment
 
-Make = Callable[[Ensemble, Options], Engine]
+Make = Callable[[Ensemble, EngineOptions], Engine]
 # An actor takes seconds to start. These hold what differs: groups, tables beside checkpoints, code of others.
 RAY_CASES = ("groups", "density, sent", "models of others")
 EVERY = [("parallel", case) for case in CASES] + [
@@ -34,17 +35,17 @@ def run(wanted: Experiment, make: Make) -> dict[str, Any]:
         nonlocal taken
         taken += client_steps
 
-    steps = ensemble.experiment.training.steps
-    with one_thread(), contextlib.closing(make(ensemble, Options())) as engine:
+    steps = ensemble.resolved.experiment.training.steps
+    with one_thread(), contextlib.closing(make(ensemble, EngineOptions())) as engine:
         engine.exchange(step=0)
-        for window in windows(0, steps, ensemble.exchange_steps, ensemble.averaging_steps, [3, 7]):
+        for window in windows(0, steps, ensemble.resolved.exchange_steps, ensemble.resolved.averaging_steps, [3, 7]):
             trained = engine.train(window, progress)
             assert trained.values.shape == (wanted.clients, window.stop - window.start, len(trained.terms))
             losses.append(trained.values)
             engine.exchange(window.stop)
         states, snapshots = engine.states(())
         scores = [vars(own) for part in range(len(ensemble.parts)) for own in engine.scores(part)]
-        start = max((step for step in ensemble.exchange_steps if step < steps), default=steps - 1)
+        start = max((step for step in ensemble.resolved.exchange_steps if step < steps), default=steps - 1)
         taught = engine.taught(start, steps)
         engine.bring_home()
     return {
@@ -100,12 +101,12 @@ def test_the_reference_takes_one_client_after_another(tiny: Experiment) -> None:
     ensemble, by_hand = assemble(tiny), assemble(tiny)
     for e in (ensemble, by_hand):
         exchange(e, step=0)
-    losses = Plain().train(ensemble.clients, ensemble.algorithm, Window(0, 3), lambda _: None)
-    from manyheads.client import learning_rate
+    losses = PlainTrainer().train(ensemble.clients, ensemble.resolved.algorithm, Window(0, 3), lambda _: None)
+    from manyheads.client.client import learning_rate
 
     for number, client in enumerate(by_hand.clients):
-        batches = client.batches(0, 3, by_hand.algorithm.plan(client, 0, 3))
+        batches = client.batches(0, 3, by_hand.resolved.algorithm.plan(client, 0, 3))
         for step in range(3):
             rate = learning_rate(tiny.training, step)
-            _, values = client.step(by_hand.algorithm.losses, batches.at(step), step, rate)
+            _, values = client.step(by_hand.resolved.algorithm.losses, batches.at(step), step, rate)
             assert torch.equal(values, losses.values[number, step])

@@ -19,31 +19,40 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from manyheads import Experiment
+from manyheads.algorithms.base import Algorithm
 from manyheads.algorithms.separate import Separate
-from manyheads.client import Batch, Client
+from manyheads.client.client import Batch, Client
+from manyheads.config.types import CHECKED
 from manyheads.data import batches
 from manyheads.engine.base import Window
-from manyheads.engine.crew import Trainer
-from manyheads.engine.cuda import Graphs, _stretches
-from manyheads.engine.plain import Here, Plain
+from manyheads.engine.cuda.graphs import CudaTrainer, _stretches
+from manyheads.engine.cuda.on_host import NoPlan, NotOnHost
+from manyheads.engine.cuda.student import Student
+from manyheads.engine.plain import LocalEngine, PlainTrainer
 from manyheads.engine.precision import computing_in
-from manyheads.engine.student import NoPlan, NotOnHost, Student
-from manyheads.ensemble import Ensemble, assemble
+from manyheads.engine.worker import Trainer
 from manyheads.errors import TrainingError
-from manyheads.experiment import CHECKED
-from manyheads.training import windows
+from manyheads.setup.build import Ensemble, assemble
+from manyheads.training.loop import windows
 from tests.contracts import CASES, experiment
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+def with_algorithm(ensemble: Ensemble, algorithm: Algorithm) -> Ensemble:
+    """The same clients under another algorithm."""
+    return dataclasses.replace(ensemble, resolved=dataclasses.replace(ensemble.resolved, algorithm=algorithm))
 
 
 def run(
     chosen: Experiment | Ensemble, trainer: Trainer, device: str, dtype: torch.dtype, precision: str = "float32"
 ) -> tuple[Tensor, Ensemble]:
     e = chosen if isinstance(chosen, Ensemble) else assemble(chosen, device, dtype)
-    engine, found = Here(e, trainer, precision), []
+    engine, found = LocalEngine(e, trainer, precision), []
     engine.exchange(step=0)
-    for window in windows(0, e.experiment.training.steps, e.exchange_steps, e.averaging_steps):
+    for window in windows(
+        0, e.resolved.experiment.training.steps, e.resolved.exchange_steps, e.resolved.averaging_steps
+    ):
         found.append(engine.train(window, lambda _: None).values)
         engine.exchange(window.stop)
     return torch.cat(found, 1), e
@@ -56,10 +65,10 @@ def apart(one: Tensor, other: Tensor) -> float:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("case", CASES)
 def test_captured_steps_are_the_plain_ones_in_float64(case: str, device: str) -> None:
-    expected, reference = run(experiment(case), Plain(), "cpu", torch.float64)
+    expected, reference = run(experiment(case), PlainTrainer(), "cpu", torch.float64)
     if case == "models of others" and device == "cuda":  # its functional dropout draws otherwise there
-        expected, reference = run(experiment(case), Plain(), device, torch.float64)
-    losses, ensemble = run(experiment(case), Graphs("float32"), device, torch.float64)
+        expected, reference = run(experiment(case), PlainTrainer(), device, torch.float64)
+    losses, ensemble = run(experiment(case), CudaTrainer("float32"), device, torch.float64)
     assert apart(expected, losses) < 1e-9
     for ours, theirs in zip(ensemble.clients, reference.clients, strict=True):
         assert torch.allclose(ours.state.values.cpu(), theirs.state.values.cpu(), rtol=1e-7, atol=1e-9)
@@ -76,8 +85,8 @@ CLOSE = ["mhd", "fedmd", "averaging", "dropout", "models of different widths", "
 def test_ten_steps_in_float32_on_a_gpu(case: str) -> None:
     # Not two samples at a time, as that case has otherwise: in float32 such steps drift apart on one CPU, too.
     short = experiment(case, training={"batch_size": 8, "public_batch_size": 8} if case == "dropout" else {})
-    expected, _ = run(short, Plain(), "cpu", torch.float32)
-    losses, _ = run(short, Graphs("float32"), "cuda", torch.float32)
+    expected, _ = run(short, PlainTrainer(), "cpu", torch.float32)
+    losses, _ = run(short, CudaTrainer("float32"), "cuda", torch.float32)
     assert apart(expected[:, :10], losses[:, :10]) < 1e-4
 
 
@@ -85,8 +94,8 @@ def test_ten_steps_in_float32_on_a_gpu(case: str) -> None:
 @pytest.mark.parametrize("seen", ["embedding", "feature_map"])
 def test_bfloat16_learns_as_well(tiny: Experiment, seen: str) -> None:
     longer = tiny.with_values(training={"steps": 60}, model={"heads_see": seen})
-    full, _ = run(longer, Graphs("float32"), "cuda", torch.float32)
-    few, _ = run(longer, Graphs("bf16"), "cuda", torch.float32, "bf16")
+    full, _ = run(longer, CudaTrainer("float32"), "cuda", torch.float32)
+    few, _ = run(longer, CudaTrainer("bf16"), "cuda", torch.float32, "bf16")
     assert few[:, -10:, 0].mean() == pytest.approx(float(full[:, -10:, 0].mean()), rel=0.1)
 
 
@@ -94,9 +103,9 @@ def test_bfloat16_learns_as_well(tiny: Experiment, seen: str) -> None:
 def test_how_many_steps_are_loaded_at_once_changes_nothing(
     tiny: Experiment, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, _ = run(tiny, Graphs("float32"), device, torch.float64)
-    monkeypatch.setattr("manyheads.engine.cuda._capacity", lambda *_: 3)
-    parts, _ = run(tiny, Graphs("float32"), device, torch.float64)
+    whole, _ = run(tiny, CudaTrainer("float32"), device, torch.float64)
+    monkeypatch.setattr("manyheads.engine.cuda.graphs._capacity", lambda *_: 3)
+    parts, _ = run(tiny, CudaTrainer("float32"), device, torch.float64)
     assert apart(whole, parts) < 1e-12
 
 
@@ -106,12 +115,12 @@ def test_images_that_do_not_fit_are_streamed(
     tiny: Experiment, device: str, augment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = tiny.with_values(data={"augment": augment})
-    expected, _ = run(shown, Plain(), "cpu", torch.float64)
+    expected, _ = run(shown, PlainTrainer(), "cpu", torch.float64)
     monkeypatch.setattr(batches, "DEVICE_SHARE", 0.0)
-    monkeypatch.setattr("manyheads.engine.cuda._capacity", lambda *_: 3)
+    monkeypatch.setattr("manyheads.engine.cuda.graphs._capacity", lambda *_: 3)
     if device == "cpu":
         monkeypatch.setattr(batches.Pixels, "on_device", False)
-    losses, _ = run(shown, Graphs("float32"), device, torch.float64)
+    losses, _ = run(shown, CudaTrainer("float32"), device, torch.float64)
     assert apart(expected, losses) < 1e-9
 
 
@@ -139,8 +148,8 @@ def test_images_are_read_while_the_device_is_busy(tiny: Experiment, monkeypatch:
 
     monkeypatch.setattr(batches.Pixels, "fetch", counted)
     monkeypatch.setattr(batches.Pixels, "on_device", False)
-    monkeypatch.setattr("manyheads.engine.cuda._capacity", lambda *_: 2)
-    run(tiny.with_values(training={"steps": 8}), Graphs("float32"), "cpu", torch.float64)
+    monkeypatch.setattr("manyheads.engine.cuda.graphs._capacity", lambda *_: 2)
+    run(tiny.with_values(training={"steps": 8}), CudaTrainer("float32"), "cpu", torch.float64)
     assert happened == (["load"] * 3 + ["fetch_ahead"] * 3 + ["step"] * 6) * 4
     images = [name for name in fetched if name.startswith("images")]
     assert len(images) == 3 * 3 * 2  # of three clients, for all but the first stretch, both sets
@@ -158,12 +167,12 @@ def test_short_stretches_are_drawn_together(tiny: Experiment, monkeypatch: pytes
 
     monkeypatch.setattr(batches.Samples, "window", noted)
     often = tiny.with_values(data={"augment": "crop-flip"}, algorithm={"pool_every": 2}, training={"steps": 9})
-    monkeypatch.setattr("manyheads.engine.cuda._capacity", lambda *_: 6)
-    _, ensemble = run(often, Graphs("float32"), "cpu", torch.float64)
+    monkeypatch.setattr("manyheads.engine.cuda.graphs._capacity", lambda *_: 6)
+    _, ensemble = run(often, CudaTrainer("float32"), "cpu", torch.float64)
     both, clients = 2, len(ensemble.clients)
     assert sorted(drawn) == [(0, 6)] * both * clients + [(6, 9)] * both * clients
 
-    client, algorithm = ensemble.clients[0], ensemble.algorithm
+    client, algorithm = ensemble.clients[0], ensemble.resolved.algorithm
     student = Student(client, algorithm, None, 6, torch.zeros(1, dtype=torch.int64))
     for start, stop in ((4, 6), (0, 2), (1, 3), (5, 7)):
         student.load(start, stop, algorithm.plan(client, start, stop))
@@ -182,7 +191,7 @@ def test_short_stretches_are_drawn_together(tiny: Experiment, monkeypatch: pytes
 def test_a_loss_that_is_not_a_number_is_found_where_it_was_first(tiny: Experiment) -> None:
     """A client that loses its mind, and those that it teaches afterwards: the same steps, clients and terms."""
     bad = []
-    for trainer in (Plain(), Graphs("float32")):
+    for trainer in (PlainTrainer(), CudaTrainer("float32")):
         ensemble = assemble(tiny, dtype=torch.float64)
         ensemble.clients[1].state.values[:100] = torch.nan
         losses, _ = run(ensemble, trainer, "cpu", torch.float64)
@@ -220,17 +229,17 @@ class Phases(Separate):
 def test_phases_of_an_algorithm(tiny: Experiment, device: str) -> None:
     """What one phase left behind is nothing to the next, and each client has its own."""
     found = []
-    for trainer in (Plain(), Graphs("float32")):
+    for trainer in (PlainTrainer(), CudaTrainer("float32")):
         made = assemble(tiny.with_values(algorithm={"name": "separate"}), device, torch.float64)
-        found.append(run(dataclasses.replace(made, algorithm=Phases()), trainer, device, torch.float64)[0])
+        found.append(run(with_algorithm(made, Phases()), trainer, device, torch.float64)[0])
     assert apart(*found) < 1e-9
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_samples_of_a_teacher_may_know_of_each_other(tiny: Experiment, device: str) -> None:
     mixed = tiny.with_values(model={"backbone": ["tests.models.lab:Untracked", "tests.models.lab:Untracked", "cnn"]})
-    expected, _ = run(mixed, Plain(), device, torch.float64)
-    losses, _ = run(mixed, Graphs("float32"), device, torch.float64)
+    expected, _ = run(mixed, PlainTrainer(), device, torch.float64)
+    losses, _ = run(mixed, CudaTrainer("float32"), device, torch.float64)
     assert apart(expected, losses) < 1e-9
 
 
@@ -252,7 +261,7 @@ def test_pixels_of_a_step_do_not_outlive_it(tiny: Experiment) -> None:
     ensemble = assemble(tiny.with_values(algorithm={"name": "separate"}))
     gc.disable()
     try:
-        run(dataclasses.replace(ensemble, algorithm=Watched()), Graphs("float32"), "cpu", torch.float32)
+        run(with_algorithm(ensemble, Watched()), CudaTrainer("float32"), "cpu", torch.float32)
         assert made
         assert all(batch() is None for batch in made)
     finally:
@@ -263,9 +272,9 @@ def test_architectures_are_tried_each(tiny: Experiment, monkeypatch: pytest.Monk
     """Two of one class may differ."""
     small = "tests.models.lab:Small"
     ensemble = assemble(tiny.with_values(model={"backbone": [small, small, small], "width": [4, 6, 4]}))
-    trainer, tried = Graphs("float32"), []
-    monkeypatch.setattr("manyheads.engine.cuda._problem", lambda step, *_: tried.append(step))
-    trainer._prepare(ensemble.clients, ensemble.algorithm)
+    trainer, tried = CudaTrainer("float32"), []
+    monkeypatch.setattr("manyheads.engine.cuda.graphs.why_not_captured", lambda step, *_: tried.append(step))
+    trainer._prepare(ensemble.clients, ensemble.resolved.algorithm)
     trainer._try_each()
     assert len(tried) == 2
 
@@ -280,17 +289,17 @@ def test_autocast_keeps_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("trainer", [Plain, lambda: Graphs("bf16")], ids=["plain", "cuda"])
+@pytest.mark.parametrize("trainer", [PlainTrainer, lambda: CudaTrainer("bf16")], ids=["plain", "cuda"])
 @pytest.mark.parametrize("backbone", ["cnn", "tests.models.lab:Small"])
 def test_in_bfloat16_edges_change_nothing(tiny: Experiment, trainer: Any, backbone: str) -> None:
     """Autocast keeps weights that it cast, unless told otherwise: those of the first step of a window."""
     one = tiny.with_values(model={"backbone": backbone}, algorithm={"name": "separate"})
     found, often = [], range(20)
     for edges in (often[:0], often):
-        engine = Here(assemble(one, "cuda"), trainer(), "bf16")
+        engine = LocalEngine(assemble(one, "cuda"), trainer(), "bf16")
         windowed = [engine.train(window, lambda _: None).values for window in windows(0, 20, edges)]
         found.append(torch.cat(windowed, 1))
-    assert torch.equal(*found) if trainer is Plain else apart(*found) < 1e-2
+    assert torch.equal(*found) if trainer is PlainTrainer else apart(*found) < 1e-2
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -317,10 +326,10 @@ def test_what_cannot_be_captured_is_trained_plainly_and_said_once(
     tiny: Experiment, algorithm: Separate, what: str
 ) -> None:
     made = assemble(tiny.with_values(algorithm={"name": "separate"}), "cuda", torch.float64)
-    expected, _ = run(dataclasses.replace(made, algorithm=algorithm), Plain(), "cuda", torch.float64)
+    expected, _ = run(with_algorithm(made, algorithm), PlainTrainer(), "cuda", torch.float64)
     made = assemble(tiny.with_values(algorithm={"name": "separate"}), "cuda", torch.float64)
-    trainer = Graphs("float32")
-    losses, _ = run(dataclasses.replace(made, algorithm=algorithm), trainer, "cuda", torch.float64)
+    trainer = CudaTrainer("float32")
+    losses, _ = run(with_algorithm(made, algorithm), trainer, "cuda", torch.float64)
     assert apart(expected, losses) < 1e-9
     assert len(trainer.notes) == 1
     assert what in trainer.notes[0]
@@ -332,7 +341,7 @@ def test_too_little_memory_says_what_to_lower(tiny: Experiment, monkeypatch: pyt
     ensemble = assemble(tiny, "cuda")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (1_000, total))
     with pytest.raises(TrainingError, match=r"out of GPU memory: .* are free; lower training.batch_size"):
-        run(ensemble, Graphs("float32"), "cuda", torch.float32)
+        run(ensemble, CudaTrainer("float32"), "cuda", torch.float32)
 
 
 @pytest.mark.gpu
@@ -340,7 +349,7 @@ def test_too_little_memory_says_what_to_lower(tiny: Experiment, monkeypatch: pyt
 @pytest.mark.parametrize("backbone", ["fedmd0", "fedmd5", "cnn", "resnet8"])
 def test_gradients_are_those_of_a_cpu(backbone: str, channels_last: bool, small_npz: Path) -> None:
     """On some GPU versions of pooling they are not."""
-    from manyheads.experiment import ModelConfig
+    from manyheads.config.experiment import ModelConfig
     from manyheads.models.client_model import make_model
     from manyheads.seeds import generator
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from manyheads.engine.kernels import BLOCK, sgd
+from manyheads.models.kernels.sgd import BLOCK, sgd
 from tests.models import interpreted
 
 SIZES = (1, BLOCK, 2 * BLOCK + 77)

@@ -1,4 +1,4 @@
-"""A crew that is lost: the run goes back to its last save and ends with the same bits as one that lost nobody."""
+"""A worker that is lost: the run goes back to its last save and ends with the same bits as one that lost nobody."""
 
 import multiprocessing
 import os
@@ -12,15 +12,16 @@ from rich.console import Console
 
 from manyheads import Experiment, resume, train
 from manyheads.console import Bar
-from manyheads.engine import ray as ray_engine
 from manyheads.engine.base import Engine
+from manyheads.engine.ray.engine import RayEngine
 from manyheads.errors import ManyheadsError, TrainingError
-from manyheads.runs import Event
-from manyheads.training import Result, Silent
+from manyheads.runs.events import Event
+from manyheads.training.observer import SilentObserver
+from manyheads.training.result import Result
 from tests.runs.test_kill import without_times
 
 
-class Killer(Silent):
+class Killer(SilentObserver):
     """Kills a part of those who train, when so many steps have been recorded."""
 
     def __init__(self, victim: Callable[[], int], *steps: int) -> None:
@@ -104,7 +105,7 @@ def test_lost_at_two_places(tiny: Experiment, undisturbed: dict[str, Any]) -> No
 
 
 def test_a_run_changes_its_engine(tiny: Experiment, undisturbed: dict[str, Any], tmp_path: Path) -> None:
-    class Stop(Silent):
+    class Stop(SilentObserver):
         def happened(self, event: Event) -> None:
             if event["event"] == "losses" and event["step"] == 10:
                 os.kill(os.getpid(), signal.SIGINT)
@@ -124,17 +125,17 @@ def test_a_killed_actor(
 ) -> None:
     import ray
 
-    engines: list[ray_engine.RayEngine] = []
-    place = ray_engine.RayEngine._place
+    engines: list[RayEngine] = []
+    place = RayEngine._place
 
-    def remembered(self: ray_engine.RayEngine, *arguments: Any) -> None:
+    def remembered(self: RayEngine, *arguments: Any) -> None:
         engines.append(self)
         place(self, *arguments)
 
     def actor() -> int:
         return int(ray.get(engines[-1]._actors[0].__ray_call__.remote(lambda _: os.getpid())))
 
-    monkeypatch.setattr(ray_engine.RayEngine, "_place", remembered)
+    monkeypatch.setattr(RayEngine, "_place", remembered)
     killer, folder = Killer(actor, 10), tmp_path / "run"
     result = train(tiny.with_values(training={"save_seconds": 0.0}), folder, engine="ray", observer=killer)
     assert [step for step, _ in killer.back] == [8]
@@ -168,7 +169,7 @@ def test_what_is_lost_is_not_counted(tiny: Experiment) -> None:
 
 
 def test_where_the_time_of_a_resumed_run_went(tiny: Experiment, tmp_path: Path) -> None:
-    class Stop(Silent):
+    class Stop(SilentObserver):
         def happened(self, event: Event) -> None:
             if event["event"] == "losses" and event["step"] == 10:
                 os.kill(os.getpid(), signal.SIGINT)

@@ -12,11 +12,14 @@ from manyheads import ConfigurationError, Experiment, resume, train
 from manyheads.cli import app
 from manyheads.engine import options_for
 from manyheads.engine.precision import computing_in, precision_named
-from manyheads.runs import Event, read_events
-from manyheads.training import TIMES, Interrupted, Silent
+from manyheads.runs.events import Event
+from manyheads.runs.read import read_events
+from manyheads.training.loop import TIMES
+from manyheads.training.observer import SilentObserver
+from manyheads.training.result import Interrupted
 
 
-class StopAtLosses(Silent):
+class StopAtLosses(SilentObserver):
     """Ctrl-C after the first window."""
 
     def happened(self, event: Event) -> None:

@@ -15,12 +15,14 @@ import pytest
 import torch
 
 from manyheads import Experiment, resume, train
-from manyheads.engine.base import Options
+from manyheads.engine.base import EngineOptions
+from manyheads.engine.failure import RemoteError, attempted
+from manyheads.engine.packing import packed, unpacked
 from manyheads.engine.parallel import Parallel
-from manyheads.engine.plain import Plain
-from manyheads.engine.remote import Failed, RemoteCrew, Sent, attempted, deal, packed, unpacked
-from manyheads.ensemble import assemble
+from manyheads.engine.plain import PlainTrainer
+from manyheads.engine.remote import RemoteWorker, Sent, deal
 from manyheads.errors import ConfigurationError, ModelError, SnapshotError, TrainingError
+from manyheads.setup.build import assemble
 from tests.contracts import experiment
 from tests.engine.test_lost import decided
 
@@ -48,7 +50,7 @@ def test_options_of_other_engines_are_refused(tiny: Experiment) -> None:
 
 def test_workers_train_on_the_cpu(tiny: Experiment) -> None:
     with pytest.raises(ConfigurationError, match=r"--device cuda: .* take --engine cuda, or --engine plain"):
-        Parallel(assemble(tiny), Options(device="cuda"))
+        Parallel(assemble(tiny), EngineOptions(device="cuda"))
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -74,10 +76,10 @@ def test_errors_of_a_worker_come_home(tiny: Experiment, monkeypatch: pytest.Monk
     def fail(*_: Any) -> None:
         raise ValueError("a defect")
 
-    monkeypatch.setattr(Plain, "train", refuse)
+    monkeypatch.setattr(PlainTrainer, "train", refuse)
     with pytest.raises(SnapshotError, match=r"^client 7: sends nonsense$"):
         train(tiny, engine="parallel")
-    monkeypatch.setattr(Plain, "train", fail)
+    monkeypatch.setattr(PlainTrainer, "train", fail)
     with pytest.raises(RuntimeError, match=r"the worker of client-.*: ValueError: a defect") as raised:
         train(tiny, engine="parallel")
     assert "in fail" in str(raised.value.__cause__)
@@ -95,9 +97,9 @@ def test_a_worker_that_cannot_make_its_clients(
     if start == "fork":
         monkeypatch.setattr("manyheads.engine.parallel._inherited", refuse)
     else:  # what is sent does not fit what is made of it
-        monkeypatch.setattr("manyheads.engine.parallel.checked_of", lambda _: None)
+        monkeypatch.setattr("manyheads.engine.parallel.ClientPayload.of", lambda *_: None)
     said = pytest.raises((ModelError, RuntimeError), match=r"my_lab:Net: gives nothing|the worker of client-")
-    with contextlib.closing(Parallel(ensemble, Options(), start=start)) as engine, said:
+    with contextlib.closing(Parallel(ensemble, EngineOptions(), start=start)) as engine, said:
         engine.exchange(0)
     assert "Traceback" not in capfd.readouterr().err
 
@@ -106,7 +108,7 @@ def test_out_of_gpu_memory_before_the_first_step(tiny: Experiment, monkeypatch: 
     def full(*_: Any, **__: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr("manyheads.training.assemble", full)
+    monkeypatch.setattr("manyheads.training.start.assemble", full)
     with pytest.raises(TrainingError, match=r"out of GPU memory: .*; lower training.batch_size"):
         train(tiny)
 
@@ -116,7 +118,7 @@ def test_an_error_keeps_its_kind() -> None:
         raise ModelError("my_lab:Net", "gives nothing")
 
     failed = attempted(refuse)
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, RemoteError)
     error = unpacked(*packed(failed)).error("somebody")
     assert type(error) is ModelError
     assert str(error) == "my_lab:Net: gives nothing"
@@ -125,10 +127,10 @@ def test_an_error_keeps_its_kind() -> None:
 def test_a_snapshot_is_one_object_in_a_crew() -> None:
     """However many pools show it."""
     ensemble, other = assemble(experiment("mhd")), assemble(experiment("mhd"))
-    crew = RemoteCrew(ensemble, Plain())
-    asked = crew.collect(0)
-    sent: dict[int, Sent] = {node: crew.send(other.clients[node].snapshot(0)) for node in asked}
-    crew.apply({node: unpacked(*packed(own)) for node, own in sent.items()}, 0)
+    worker = RemoteWorker(ensemble, PlainTrainer())
+    asked = worker.collect(0)
+    sent: dict[int, Sent] = {node: worker.send(other.clients[node].snapshot(0)) for node in asked}
+    worker.apply({node: unpacked(*packed(own)) for node, own in sent.items()}, 0)
     entries = [entry for client in ensemble.clients for entry in client.pool.entries]
     assert len(entries) == 9
     assert len({id(entry) for entry in entries}) == 3

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from manyheads import Experiment, resume, train
-from manyheads.engine import ray as engine
-from manyheads.engine.base import Options
+from manyheads.engine.base import EngineOptions
+from manyheads.engine.ray import engine
+from manyheads.engine.ray.cluster import _probe, device_type, share, shares
 from manyheads.errors import ConfigurationError
 from tests.engine.test_lost import decided
 from tests.engine.test_parallel import gone, started
@@ -18,25 +19,25 @@ from tests.engine.test_parallel import gone, started
 
 @pytest.mark.parametrize(("units", "actors"), [(2, 8), (2, 3), (8, 8), (16, 3), (3, 7), (1, 1_000)])
 def test_all_actors_find_a_place(units: int, actors: int) -> None:
-    asked = engine.share(units, actors)
+    asked = share(units, actors)
     assert 0.0 < asked <= 1.0
     assert units * int(1.0 / asked + 1e-9) >= actors  # each unit holds a whole number of them
 
 
 def test_what_an_actor_asks_for() -> None:
     free = {"CPU": 2.0, "GPU": 1.0}
-    assert engine.shares(free, 8, "cpu", Options()) == {"num_cpus": 0.25}
-    assert engine.shares(free, 4, "cuda", Options("cuda")) == {"num_cpus": 0.5, "num_gpus": 0.25}
-    given = Options("cuda", gpus_per_client=0.1)
-    assert engine.shares(free, 4, "cuda", given) == {"num_cpus": 0.5, "num_gpus": 0.1}
+    assert shares(free, 8, "cpu", EngineOptions()) == {"num_cpus": 0.25}
+    assert shares(free, 4, "cuda", EngineOptions("cuda")) == {"num_cpus": 0.5, "num_gpus": 0.25}
+    given = EngineOptions("cuda", gpus_per_client=0.1)
+    assert shares(free, 4, "cuda", given) == {"num_cpus": 0.5, "num_gpus": 0.1}
     for there, options, text in (
-        ({"CPU": 0.5}, Options(), "no free CPU"),
-        ({"CPU": 2.0}, Options("cuda"), "--device cuda: the cluster has no free GPU"),
-        (free, Options("cuda", gpus_per_client=0.0), "--gpus-per-client 0.0: must be above 0"),
-        (free, Options(gpus_per_client=0.5), "--gpus-per-client 0.5: needs --device cuda"),
+        ({"CPU": 0.5}, EngineOptions(), "no free CPU"),
+        ({"CPU": 2.0}, EngineOptions("cuda"), "--device cuda: the cluster has no free GPU"),
+        (free, EngineOptions("cuda", gpus_per_client=0.0), "--gpus-per-client 0.0: must be above 0"),
+        (free, EngineOptions(gpus_per_client=0.5), "--gpus-per-client 0.5: needs --device cuda"),
     ):
         with pytest.raises(ConfigurationError, match=text):
-            engine.shares(there, 4, engine.device_type(options.device), options)
+            shares(there, 4, device_type(options.device), options)
 
 
 def test_without_ray(tiny: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,16 +52,16 @@ def test_addresses_that_do_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "CONNECT_SECONDS", 4.0)
     begun = time.monotonic()
     with pytest.raises(ConfigurationError, match=r"--address 127.0.0.1:9: no Ray cluster") as raised:
-        engine._probe("127.0.0.1:9")
+        _probe("127.0.0.1:9")
     assert "\n" not in str(raised.value)
     assert time.monotonic() - begun < 15.0
     with pytest.raises(ConfigurationError, match=r"give HOST:PORT"):
-        engine._probe("ray://somewhere:10001")
+        _probe("ray://somewhere:10001")
 
 
 def test_an_unknown_device(tiny: Experiment) -> None:
     with pytest.raises(ConfigurationError, match="--device tpu: unknown device"):
-        engine.device_type("tpu")
+        device_type("tpu")
 
 
 @pytest.mark.xdist_group("ray")

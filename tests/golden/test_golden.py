@@ -12,7 +12,7 @@ import torch
 
 from manyheads import Experiment
 from manyheads.algorithms import ALGORITHMS
-from manyheads.ensemble import assemble
+from manyheads.setup.build import assemble
 from tests.conftest import TINY
 from tests.contracts import train_by_hand
 

@@ -8,21 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from manyheads import Experiment
-from manyheads.client import Client
-from manyheads.ensemble import assemble
-from manyheads.models.dropout import (
-    BLOCK,
-    KERNEL_BLOCK,
-    NEXT_PASS,
-    Dropout,
-    begin_step,
-    dropouts,
-    fused_dropout,
-    keep_mask,
-    named_dropout,
-    seeded,
-)
+from manyheads.client.client import Client
+from manyheads.models.dropout import BLOCK, Dropout, begin_step, dropouts, keep_mask, named_dropout, seeded
+from manyheads.models.kernels.dropout import KERNEL_BLOCK, NEXT_PASS, fused_dropout
 from manyheads.seeds import generator
+from manyheads.setup.build import assemble
 from tests.contracts import train_by_hand
 from tests.models import interpreted
 
@@ -245,7 +235,7 @@ def test_what_the_kernel_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         with pytest.raises(ValueError, match="not what the kernel can do"):
             fused_dropout(x, key, rate, parts=parts)
-    monkeypatch.setattr("manyheads.models.dropout.MOST", image.numel() - 1)
+    monkeypatch.setattr("manyheads.models.kernels.dropout.MOST", image.numel() - 1)
     with pytest.raises(ValueError, match="not what the kernel can do"):
         fused_dropout(image, key, 0.5, parts=(4,))
 

@@ -11,14 +11,14 @@ from rich.console import Console
 from torch.utils.flop_counter import FlopCounterMode
 
 from manyheads import ConfigurationError, Experiment, train
-from manyheads.checks import check
+from manyheads.config.experiment import ModelConfig
 from manyheads.console import Bar, Lines, Screen
-from manyheads.ensemble import assemble
-from manyheads.experiment import ModelConfig
 from manyheads.models.backbones import BACKBONES
 from manyheads.models.client_model import make_model
 from manyheads.models.facts import ModelFacts, try_out
-from manyheads.runs import read_events, read_summary
+from manyheads.runs.read import read_events, read_summary
+from manyheads.setup.build import assemble
+from manyheads.setup.resolve import resolve
 from tests.contracts import train_by_hand
 
 LAB = "tests.models.lab:"
@@ -58,9 +58,9 @@ def test_maps_and_heads_are_among_the_parameters(tiny: Experiment) -> None:
     model = {"backbone": ["cnn", "resnet8", f"{LAB}Small"], "width": [4, 3, 5]}
     ensemble = assemble(tiny.with_values(model=model))
     real = [sum(p.numel() for p in client.model.parameters()) for client in ensemble.clients]
-    assert [facts.parameters for facts in ensemble.models] == real
-    assert ensemble.embedding_widths == (16, 12, 5)
-    assert all(facts.flops > 0 for facts in ensemble.models)
+    assert [facts.parameters for facts in ensemble.resolved.models] == real
+    assert ensemble.resolved.embedding_widths == (16, 12, 5)
+    assert all(facts.flops > 0 for facts in ensemble.resolved.models)
 
 
 def test_trying_out_leaves_no_trace(tiny: Experiment) -> None:
@@ -79,12 +79,12 @@ def test_trying_out_leaves_no_trace(tiny: Experiment) -> None:
 def test_a_feature_map_that_heads_cannot_see_is_refused(tiny: Experiment) -> None:
     told = r"client 2 \(fedmd5\): cannot take images of 8 x 8 x 1 \(height x width x channels\): RuntimeError: "
     with pytest.raises(ConfigurationError, match=told):
-        check(tiny.with_values(model={"backbone": ["cnn", "cnn", "fedmd5"], "heads_see": "feature_map"}))
+        resolve(tiny.with_values(model={"backbone": ["cnn", "cnn", "fedmd5"], "heads_see": "feature_map"}))
 
 
 def test_heads_of_a_model_of_others_see_what_it_yields(tiny: Experiment) -> None:
     experiment = tiny.with_values(model={"backbone": ["cnn", f"{LAB}Small", f"{LAB}Small"]})
-    one, whole = check(experiment), check(experiment.with_values(model={"heads_see": "feature_map"}))
+    one, whole = resolve(experiment), resolve(experiment.with_values(model={"heads_see": "feature_map"}))
     assert one.models[1:] == whole.models[1:]
     assert one.models[0].parameters < whole.models[0].parameters
 
@@ -115,7 +115,7 @@ def test_heads_of_a_model_of_others_see_what_it_yields(tiny: Experiment) -> None
 )
 def test_what_is_no_embedding_is_refused_in_one_line(tiny: Experiment, backbone: str, told: str) -> None:
     with pytest.raises(ConfigurationError) as error:
-        check(tiny.with_values(model={"backbone": ["cnn", "cnn", backbone]}))
+        resolve(tiny.with_values(model={"backbone": ["cnn", "cnn", backbone]}))
     assert told in str(error.value)
     assert str(error.value).startswith("client 2 (")
     assert "\n" not in str(error.value)
@@ -125,7 +125,7 @@ def test_a_line_per_client_before_training(tiny: Experiment, capsys: pytest.Capt
     experiment = tiny.with_values(model={"backbone": ["cnn", "fedmd0", f"{LAB}Small"]}, training={"steps": 2})
     experiment = experiment.with_values(training={"batch_size": 2, "public_batch_size": 2})
     train(experiment, observer=Lines(Screen(quiet=True), "x"))
-    models = check(experiment).models
+    models = resolve(experiment).models
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == [f"client-{client}: {model}" for client, model in enumerate(models)]
     assert lines[0].startswith("client-0: cnn, width 4, ")
@@ -141,7 +141,7 @@ def test_a_line_per_client_before_training(tiny: Experiment, capsys: pytest.Capt
 def test_counts_are_recorded(tiny: Experiment, tmp_path: Path) -> None:
     experiment = tiny.with_values(model={"width": [4, 5, 6]}, training={"steps": 2})
     train(experiment, tmp_path / "run")
-    models = check(experiment).models
+    models = resolve(experiment).models
     start, summary = read_events(tmp_path / "run")[0], read_summary(tmp_path / "run")
     assert start["parameters"] == [model.parameters for model in models]
     assert start["flops"] == [model.flops for model in models]
@@ -155,7 +155,7 @@ def test_counts_are_recorded(tiny: Experiment, tmp_path: Path) -> None:
 
 
 def test_equal_models_are_tried_out_once(tiny: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
-    from manyheads import checks
+    from manyheads.setup import models
 
     tried = []
 
@@ -163,6 +163,6 @@ def test_equal_models_are_tried_out_once(tiny: Experiment, monkeypatch: pytest.M
         tried.append(args)
         return try_out(*args)
 
-    monkeypatch.setattr(checks, "try_out", counted)
-    check(tiny.with_values(clients=5, model={"width": [4, 5, 4, 5, 4]}))
+    monkeypatch.setattr(models, "try_out", counted)
+    resolve(tiny.with_values(clients=5, model={"width": [4, 5, 4, 5, 4]}))
     assert len(tried) == 2

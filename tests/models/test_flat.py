@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from manyheads.experiment import ModelConfig
+from manyheads.config.experiment import ModelConfig
 from manyheads.models.client_model import ClientModel, initialise, make_model
 from manyheads.models.flat import ALIGNMENT, FlatState
 

@@ -15,14 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from manyheads import ConfigurationError, Experiment, load_model, train
-from manyheads.checks import check
+from manyheads.config.experiment import ModelConfig
 from manyheads.engine.plain import exchange
-from manyheads.ensemble import Ensemble, assemble
-from manyheads.experiment import ModelConfig
-from manyheads.export import export
+from manyheads.export.write import export
 from manyheads.models.client_model import ClientModel, make_model
 from manyheads.models.dropout import Dropout, dropouts
 from manyheads.models.flat import FlatState
+from manyheads.setup.build import Ensemble, assemble
+from manyheads.setup.resolve import resolve
 from tests.contracts import train_by_hand, weights
 from tests.models import lab
 
@@ -82,7 +82,7 @@ def test_plain_dropout_is_named() -> None:
 def test_code_that_relies_on_memory_order_or_writes_into_its_input(tiny: Experiment) -> None:
     ensemble = assemble(short(tiny, "Viewing"))
     client = ensemble.clients[0]
-    images = client.batches(0, 1, ensemble.algorithm.plan(client, 0, 1)).at(0).private.images
+    images = client.batches(0, 1, ensemble.resolved.algorithm.plan(client, 0, 1)).at(0).private.images
     before = images.clone()
     client.model(images)
     assert torch.equal(images, before)
@@ -94,7 +94,7 @@ def test_parameters_that_wait_for_a_first_pass(tiny: Experiment) -> None:
         warnings.simplefilter("ignore")  # lazy modules say that they are new
         ensemble = assemble(short(tiny, "lazy"))
         assert torch.isfinite(train_by_hand(ensemble)).all()
-    assert ensemble.embedding_widths == (7, 7, 7)
+    assert ensemble.resolved.embedding_widths == (7, 7, 7)
     assert len({values[:64] for values in weights(ensemble)}) == 3
 
 
@@ -116,7 +116,7 @@ def test_tied_weights_and_integers_stay_together(tiny: Experiment) -> None:
     assert int(backbone.calls) == 2 * 6  # a private and a public pass a step
     snapshot = client.snapshot(6)
     assert int(snapshot.integers["backbone.calls"]) == 12
-    rows = client.batches(0, 1, ensemble.algorithm.plan(client, 0, 1)).at(0).public
+    rows = client.batches(0, 1, ensemble.resolved.algorithm.plan(client, 0, 1)).at(0).public
     said = snapshot.outputs(rows).embedding_BE
     client.model.eval()
     assert said is not None
@@ -218,7 +218,7 @@ def test_what_is_no_factory_is_refused_in_one_line(
     (tmp_path / "broken_lab.py").write_text(BROKEN)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigurationError) as error:
-        check(tiny.with_values(model={"backbone": ["cnn", backbone, backbone]}))
+        resolve(tiny.with_values(model={"backbone": ["cnn", backbone, backbone]}))
     assert str(error.value).startswith("client 1: model.backbone = ")
     assert told in str(error.value)
     assert "\n" not in str(error.value)
@@ -266,7 +266,7 @@ def test_timm_is_asked_for_pooled_features(
     ensemble = assemble(short(tiny, "timm:resnet18"))
     size = {"img_size": (8, 8)} if accepts else {}
     assert fake.calls == [{"name": "resnet18", "pretrained": False, "num_classes": 0, **size}] * 4  # tried out, clients
-    assert ensemble.models[0].backbone == "timm:resnet18"
+    assert ensemble.resolved.models[0].backbone == "timm:resnet18"
     assert torch.isfinite(train_by_hand(ensemble)).all()
     again = assemble(short(tiny, "timm:resnet18"))
     first = assemble(short(tiny, "timm:resnet18"))
@@ -284,7 +284,7 @@ def test_an_attempt_that_fails_changes_no_weights(tiny: Experiment, monkeypatch:
 def test_timm_s_mistakes_are_one_line(tiny: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
     def told(name: str) -> str:
         with pytest.raises(ConfigurationError) as error:
-            check(short(tiny, name))
+            resolve(short(tiny, name))
         assert "\n" not in str(error.value)
         return str(error.value)
 

@@ -10,11 +10,11 @@ import safetensors.torch
 import torch
 
 from manyheads import ConfigurationError, Experiment, load_model, train
-from manyheads.checks import check
 from manyheads.engine.plain import exchange
-from manyheads.ensemble import Ensemble, assemble
-from manyheads.export import export
-from manyheads.runs import read_summary
+from manyheads.export.write import export
+from manyheads.runs.read import read_summary
+from manyheads.setup.build import Ensemble, assemble
+from manyheads.setup.resolve import resolve
 from tests.contracts import train_by_hand
 
 WIDTHS = {"width": [4, 6, 4, 3]}  # embeddings of 16, 24, 16 and 12
@@ -33,7 +33,7 @@ def maps_of(ensemble: Ensemble) -> list[dict[str, tuple[int, ...]]]:
 
 def test_a_map_for_each_foreign_width_and_none_for_the_own(tiny: Experiment) -> None:
     ensemble = assemble(different(tiny))
-    assert ensemble.embedding_widths == (16, 24, 16, 12)
+    assert ensemble.resolved.embedding_widths == (16, 24, 16, 12)
     assert maps_of(ensemble) == [
         {"12": (12, 16), "24": (24, 16)},
         {"12": (12, 24), "16": (16, 24)},
@@ -65,7 +65,7 @@ def test_without_comparing_embeddings_there_are_no_maps(tiny: Experiment, algori
 
 def test_resnet34_among_resnet18s_has_an_embedding_of_the_same_width(tiny: Experiment) -> None:
     model = {"backbone": ["resnet18", "resnet34", "resnet18"], "width": 2}
-    checked = check(tiny.with_values(model=model))
+    checked = resolve(tiny.with_values(model=model))
     assert checked.embedding_widths == (16, 16, 16)
     assert [checked.foreign_widths(client) for client in range(3)] == [[], [], []]
     assert not checked.architecture(1).maps
@@ -81,7 +81,7 @@ def test_the_embedding_loss_compares_in_the_width_of_the_teacher(tiny: Experimen
     client = ensemble.clients[0]  # its pool: clients 1, 2 and 3
     plan = {"targets": np.array([[entry]]), "ramp": np.array([1.0])}
     batch = client.batches(0, 1, plan).at(0)
-    terms = ensemble.algorithm.losses(client, batch, 0)
+    terms = ensemble.resolved.algorithm.losses(client, batch, 0)
     own = client.model(batch.public.images)[1].detach()
     theirs = client.pool.entries[entry].outputs(batch.public).embedding_BE
     assert theirs is not None
@@ -102,7 +102,7 @@ def test_the_gradient_reaches_the_map_of_the_teacher_s_width_and_the_backbone(ti
     for entry, used in ((0, {"24"}), (1, set()), (2, {"12"})):
         batch = client.batches(0, 1, {"targets": np.array([[entry]]), "ramp": np.array([1.0])}).at(0)
         client.state.gradient.zero_()
-        ensemble.algorithm.losses(client, batch, 0)["embedding"].backward()  # type: ignore[no-untyped-call]
+        ensemble.resolved.algorithm.losses(client, batch, 0)["embedding"].backward()  # type: ignore[no-untyped-call]
         touched = {
             name
             for name, module in client.model.maps.items()
@@ -138,7 +138,7 @@ def test_maps_are_trained(tiny: Experiment) -> None:
 )
 def test_wrong_lists_are_refused(tiny: Experiment, model: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigurationError) as error:
-        check(tiny.with_values(model=model))
+        resolve(tiny.with_values(model=model))
     assert told in str(error.value)
     assert "\n" not in str(error.value)
 

@@ -9,10 +9,11 @@ import torch
 from torch import nn
 
 from manyheads import ConfigurationError
-from manyheads.experiment import ModelConfig
-from manyheads.models.backbones import BACKBONES, FEDMD
+from manyheads.config.experiment import ModelConfig
+from manyheads.models.backbones import BACKBONES
 from manyheads.models.client_model import ClientModel, make_model
 from manyheads.models.dropout import dropouts
+from manyheads.models.fedmd import FEDMD
 
 COUNTS = {"resnet18": 11_689_512, "resnet34": 21_797_672, "resnet50": 25_557_032}
 # Of the convolutions and their BatchNorm for colour images: what the authors' models have before their last layer.
@@ -80,7 +81,7 @@ def test_parameter_counts_are_those_everybody_means(backbone: str, expected: int
 
 GRADIENTS = """
 import torch
-from manyheads.models.backbones import Shortcut
+from manyheads.models.resnet import Shortcut
 torch.set_num_threads(1)
 for channels in (3, 4, 8, 12):
     for _ in range(100):

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from manyheads.models.backbones import BACKBONES
-from manyheads.models.norm import BatchNorm, fused_affine, fused_batch_norm, in_parts
+from manyheads.models.kernels.batch_norm import fused_affine, fused_batch_norm
+from manyheads.models.norm import BatchNorm, in_parts
 from tests.models import interpreted
 
 # Channels that fill no block, a block and more, small parts, several chunks of rows; one pixel.

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from manyheads.models import same_pool
-from manyheads.models.same_pool import SamePool, fused_pool, plain_pool
+from manyheads.models.kernels import same_pool
+from manyheads.models.kernels.same_pool import fused_pool
+from manyheads.models.same_pool import SamePool, plain_pool
 from tests.models import interpreted
 
 # Batch, channels, height, width. The last has more elements than two programs take.

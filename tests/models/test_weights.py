@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from manyheads import ConfigurationError, Experiment, load_model, resume, train
-from manyheads.checks import check
-from manyheads.ensemble import assemble
-from manyheads.experiment import ModelConfig
-from manyheads.export import export
-from manyheads.judge import judge
+from manyheads.config.experiment import ModelConfig
+from manyheads.export.write import export
 from manyheads.models.client_model import ClientModel, make_model
-from manyheads.training import Interrupted
+from manyheads.setup.build import assemble
+from manyheads.setup.resolve import resolve
+from manyheads.studies.judge import judge
+from manyheads.training.result import Interrupted
 from tests.runs.test_run_folder import StopAt
 
 RESNET: dict[str, Any] = {"backbone": "resnet18", "width": 2}
@@ -95,7 +95,7 @@ def test_one_file_for_all(tiny: Experiment, tmp_path: Path) -> None:
     file = saved(tmp_path / "w.safetensors", tensors)
     for client in assemble(tiny.with_values(model={"weights": file})).clients:
         assert_loaded(client.model, tensors)
-    assert assemble(tiny.with_values(model={"weights": ""})).experiment.model.of(0).weights is None
+    assert assemble(tiny.with_values(model={"weights": ""})).resolved.experiment.model.of(0).weights is None
 
 
 def test_own_models_load_theirs(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_what_is_no_safetensors_file_is_refused(
 )
 def test_wrong_values_are_refused(tiny: Experiment, given: object, told: str) -> None:
     with pytest.raises(ConfigurationError) as error:
-        check(tiny.with_values(model={"weights": given}))
+        resolve(tiny.with_values(model={"weights": given}))
     assert str(error.value).startswith(told)
 
 
@@ -192,7 +192,7 @@ def test_different_files_cannot_be_averaged(tiny: Experiment) -> None:
     with pytest.raises(
         ConfigurationError, match=r"client 0 \(cnn, width 4\) and client 1 \(cnn, width 4, weights a\.s"
     ):
-        check(tiny.with_values(algorithm=averaging, model={"weights": ["", "a.safetensors", ""]}))
+        resolve(tiny.with_values(algorithm=averaging, model={"weights": ["", "a.safetensors", ""]}))
 
 
 def test_the_file_is_read_when_first_weights_are_made_and_never_again(tiny: Experiment, tmp_path: Path) -> None:
@@ -210,6 +210,6 @@ def test_the_file_is_read_when_first_weights_are_made_and_never_again(tiny: Expe
     export(tmp_path / "run", 1, tmp_path / "out")
     assert torch.equal(load_model(tmp_path / "out")(images), said)
     assert judge(tmp_path / "run").measured["test"]["shared_accuracy"] == whole.summary["shared_accuracy"]
-    check(experiment)  # what needs no weights does not ask for them
+    resolve(experiment)  # what needs no weights does not ask for them
     with pytest.raises(ConfigurationError, match="cannot be read"):
         train(experiment)

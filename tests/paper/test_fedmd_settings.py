@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from manyheads import Experiment, train
-from manyheads.checks import Checked, check
+from manyheads.setup.resolve import resolve
+from manyheads.setup.resolved import ResolvedExperiment
 
 EXPERIMENTS = Path(__file__).parent.parent.parent / "experiments"
 FINE, COARSE, EACH = 100, 20, 52  # fine classes, superclasses, and training samples of each fine class here
@@ -30,12 +31,12 @@ def cifar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def loaded(name: str) -> Checked:
+def loaded(name: str) -> ResolvedExperiment:
     """With a small model: what is looked at is the data."""
-    return check(Experiment.load(EXPERIMENTS / f"{name}.toml", ["model.backbone=cnn", "model.width=2"]))
+    return resolve(Experiment.load(EXPERIMENTS / f"{name}.toml", ["model.backbone=cnn", "model.width=2"]))
 
 
-def fine_classes(of: Checked, client: int) -> dict[int, set[int]]:
+def fine_classes(of: ResolvedExperiment, client: int) -> dict[int, set[int]]:
     """For each label, the fine classes of it that a client holds."""
     train, own = of.dataset.train, of.split.private[client]
     assert train.fine is not None

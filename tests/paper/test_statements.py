@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from manyheads.config.data import PrimaryLabels
 from manyheads.data.split import primary_labels
-from manyheads.experiment import PrimaryLabels
-from manyheads.report.tables import primary_clients
+from manyheads.report.split_table import primary_clients
 
 
 def test_labels_by_number_of_primary_clients() -> None:

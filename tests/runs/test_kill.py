@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from manyheads import Experiment, resume, train
-from manyheads.runs import read_client_values, read_events, read_summary
-from manyheads.training import Silent
+from manyheads.runs.read import read_events, read_summary
+from manyheads.runs.tensors import read_client_values
+from manyheads.training.observer import SilentObserver
 
 ROOT = Path(__file__).parents[2]
 TIMES = {"seconds", "client_steps_per_second", "time"}
@@ -123,7 +124,7 @@ def test_killed_before_the_folder_has_its_name(tiny: Experiment, tmp_path: Path)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-class InterruptTwice(Silent):
+class InterruptTwice(SilentObserver):
     """Two interrupts, one client-step apart, after so many client-steps."""
 
     def __init__(self, client_steps: int) -> None:

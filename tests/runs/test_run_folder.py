@@ -13,8 +13,11 @@ import pytest
 
 from manyheads import Experiment, RunError, resume, train
 from manyheads.files import digest, write_whole
-from manyheads.runs import Manifest, RunFolder, read_events, read_experiment, read_summary
-from manyheads.training import Interrupted, Silent
+from manyheads.runs.folder import RunFolder
+from manyheads.runs.manifest import Manifest
+from manyheads.runs.read import read_events, read_experiment, read_summary
+from manyheads.training.observer import SilentObserver
+from manyheads.training.result import Interrupted
 
 
 @pytest.fixture
@@ -23,7 +26,7 @@ def run(tiny: Experiment, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-class StopAt(Silent):
+class StopAt(SilentObserver):
     """Asks a run to stop once it has taken so many client-steps, as the first Ctrl-C does."""
 
     def __init__(self, client_steps: int) -> None:
@@ -137,7 +140,7 @@ def test_after_a_slow_save_the_next_one_waits(
 ) -> None:
     steps, save, now = [], RunFolder.save, [0.0]
 
-    class Ticking(Silent):
+    class Ticking(SilentObserver):
         def progressed(self, client_steps: int) -> None:
             now[0] += client_steps  # a second for each of three clients
 
@@ -147,7 +150,7 @@ def test_after_a_slow_save_the_next_one_waits(
         now[0] += takes
 
     monkeypatch.setattr(RunFolder, "save", slow)
-    monkeypatch.setattr("manyheads.training.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("manyheads.training.loop.time.perf_counter", lambda: now[0])
     train(tiny.with_values(training={"save_seconds": said, "log_every": 1}), tmp_path / "run", observer=Ticking())
     assert steps == saves
 

@@ -9,8 +9,9 @@ from manyheads.algorithms.base import Algorithm
 from manyheads.algorithms.fedmd import FedMD
 from manyheads.algorithms.mhd import MHD
 from manyheads.algorithms.separate import Separate
+from manyheads.config.experiment import AlgorithmConfig
+from manyheads.config.messages import build, nearest
 from manyheads.errors import ConfigurationError
-from manyheads.experiment import AlgorithmConfig, build, nearest
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     "mhd": MHD,

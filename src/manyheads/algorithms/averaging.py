@@ -8,9 +8,10 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from manyheads.algorithms.base import Algorithm, Neighbours
-from manyheads.client import Client
-from manyheads.experiment import CHECKED, Positive
-from manyheads.snapshot import Snapshot, WeightsSnapshot
+from manyheads.client.client import Client
+from manyheads.config.types import CHECKED, Positive
+from manyheads.exchange.snapshot import Snapshot
+from manyheads.exchange.weights import WeightsSnapshot
 
 Weighting = Literal["samples", "uniform"]
 

@@ -7,9 +7,9 @@ from typing import ClassVar, Self
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from manyheads.client import Batch, Client, Plan
-from manyheads.predictions import Form, Rest
-from manyheads.snapshot import Snapshot
+from manyheads.client.client import Batch, Client, Plan
+from manyheads.exchange.form import Form, Rest
+from manyheads.exchange.snapshot import Snapshot
 
 
 class Neighbours(Mapping[int, Snapshot]):

@@ -12,14 +12,14 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from manyheads.algorithms.base import Algorithm, Neighbours, Sent
-from manyheads.client import Batch, Client, Plan
+from manyheads.client.client import Batch, Client, Plan
+from manyheads.config.types import CHECKED, Count, NonNegative, Positive
 from manyheads.data.arrays import Indices
 from manyheads.data.batches import Rows, stream
 from manyheads.errors import ConfigurationError
-from manyheads.experiment import CHECKED, Count, NonNegative, Positive
-from manyheads.predictions import Form
+from manyheads.exchange.form import Form
+from manyheads.exchange.snapshot import Snapshot
 from manyheads.seeds import generator
-from manyheads.snapshot import Snapshot
 
 
 @dataclass(frozen=True, config=CHECKED)

@@ -11,18 +11,21 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from manyheads import distillation
+from manyheads.algorithms import distillation
 from manyheads.algorithms.base import Algorithm, Lesson, Neighbours, Sent
-from manyheads.client import SNAPSHOTS, Batch, Client, Plan
-from manyheads.confidence import CONFIDENCES
-from manyheads.density import Density
+from manyheads.client.client import SNAPSHOTS, Batch, Client, Plan
+from manyheads.config.messages import nearest
+from manyheads.config.types import CHECKED, Fraction, NonNegative, Positive, Section
 from manyheads.errors import ConfigurationError
-from manyheads.experiment import CHECKED, Fraction, NonNegative, Positive, Section, nearest
+from manyheads.exchange.confidence import CONFIDENCES
+from manyheads.exchange.density import Density
+from manyheads.exchange.form import Form, Precision, Rest
+from manyheads.exchange.predictions import WindowSnapshot
+from manyheads.exchange.snapshot import Snapshot
+from manyheads.exchange.weights import WeightsSnapshot
 from manyheads.models.client_model import embeddings
 from manyheads.outputs import Outputs
-from manyheads.predictions import Form, Precision, Rest, WindowSnapshot
 from manyheads.seeds import generator
-from manyheads.snapshot import Snapshot, WeightsSnapshot
 
 DEFAULT_TOP_K = 8
 OF_PREDICTIONS = ("top_k", "precision", "rest", "send_embedding")  # keys that say what a table holds

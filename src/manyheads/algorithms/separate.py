@@ -3,7 +3,7 @@
 from pydantic.dataclasses import dataclass
 
 from manyheads.algorithms.base import Algorithm
-from manyheads.experiment import CHECKED
+from manyheads.config.types import CHECKED
 
 
 @dataclass(frozen=True, config=CHECKED)

@@ -12,7 +12,7 @@ from manyheads.cli.data import pack_images, split
 from manyheads.cli.paper import reproduce
 from manyheads.cli.runs import compare, demo, evaluate_run, export, frontier, resume_run, run
 from manyheads.errors import ManyheadsError, Stopped
-from manyheads.training import Interrupted
+from manyheads.training.result import Interrupted
 from manyheads.version import __version__
 
 MISTAKE, STOPPED = 2, 130

@@ -6,14 +6,19 @@ from typing import Annotated
 
 import typer
 
-from manyheads.checks import check
 from manyheads.cli.options import ExperimentFile, Quiet, Settings
+from manyheads.config.data import DataConfig
+from manyheads.config.experiment import Experiment
 from manyheads.console import Screen
 from manyheads.data.pack import pack, verify
 from manyheads.data.sources.packs import read_card
 from manyheads.errors import ConfigurationError, DataError, Stopped
-from manyheads.experiment import DataConfig, Experiment
-from manyheads.report import plots, tables
+from manyheads.report.figures import save_figure
+from manyheads.report.sentences import packed_text, unreadable_text
+from manyheads.report.split_figure import split_figure
+from manyheads.report.split_table import primary_clients, split_table
+from manyheads.setup.notes import notes_of
+from manyheads.setup.resolve import resolve
 
 
 def split(
@@ -24,18 +29,18 @@ def split(
 ) -> None:
     """Show who owns which samples, before anything is trained."""
     screen = Screen(quiet)
-    checked = check(Experiment.load(experiment, settings or ()), to_train=False)
+    checked = resolve(Experiment.load(experiment, settings or ()), to_train=False)
     parts, dataset, counts = checked.split, checked.dataset, checked.label_counts().tolist()
     names = [checked.client_name(client) for client in range(len(counts))]
-    screen.show(tables.split_table(counts, parts.primary_labels, dataset.class_names, names))
+    screen.show(split_table(counts, parts.primary_labels, dataset.class_names, names))
     if any(parts.primary_labels):
-        owners = tables.primary_clients(parts.primary_labels, dataset.classes)
+        owners = primary_clients(parts.primary_labels, dataset.classes)
         screen.say("Labels by number of primary clients: " + ", ".join(f"{labels} with {n}" for n, labels in owners))
     screen.say("Samples: " + ", ".join(f"{name} {count}" for name, count in checked.sample_counts().items()))
-    for note in checked.notes:
+    for note in notes_of(checked):
         screen.say(f"note: {note}")
     picture = plot or Path(f"{experiment.stem}-split.png")
-    plots.save(plots.split_figure(counts, parts.primary_labels, dataset.class_names, names), picture)
+    save_figure(split_figure(counts, parts.primary_labels, dataset.class_names, names), picture)
     screen.say(f"Picture: {picture}")
 
 
@@ -67,9 +72,9 @@ def pack_images(
             card = pack(config, out, workers=workers or os.cpu_count() or 1, progress=progress)
     except KeyboardInterrupt:
         raise Stopped("stopped; the same command goes on where it stopped") from None
-    for line in (*card["notes"], *tables.unreadable_text(card, out)):
+    for line in (*card["notes"], *unreadable_text(card, out)):
         screen.say(f"note: {line}")
-    screen.say(tables.packed_text(card, out))
+    screen.say(packed_text(card, out))
 
 
 def _data_of(what: Path, source: str | None, settings: list[str]) -> DataConfig:

@@ -8,9 +8,9 @@ import typer
 from manyheads.cli.options import PrecisionName, Quiet, TrainingDevice
 from manyheads.console import Screen
 from manyheads.errors import ConfigurationError
-from manyheads.reproduce import command
-from manyheads.reproduce.request import Request, chosen, results_folder, scale_named
-from manyheads.reproduce.verify import verify as verify_stored
+from manyheads.studies.paper import command, show
+from manyheads.studies.paper.request import Request, chosen, results_folder, scale_named
+from manyheads.studies.paper.verify import verify as verify_stored
 
 
 def reproduce(
@@ -73,17 +73,17 @@ def reproduce(
     if verify and (show_list or show_stored or again or keep or steps is not None):
         raise ConfigurationError("--verify runs what is stored; leave --list, --show, --again, --keep and --try out")
     if show_list and not names:
-        screen.show(command.list_table(size, stored))
+        screen.show(show.list_table(size, stored))
     elif show_list:
         for one in chosen(asked):
-            screen.show(command.cells_table(one, size, stored))
+            screen.show(show.cells_table(one, size, stored))
     elif toml:
         print(command.one_cell(asked), end="")
     elif show_stored:
-        command.show(screen, chosen(asked), asked)
+        show.show(screen, chosen(asked), asked)
     elif verify:
         verify_stored(screen, asked)
     elif names or page is None:
         command.reproduce(screen, asked)
     if page is not None:
-        screen.say(f"Written: {page}, with {command.write_page(page, stored)} pictures")
+        screen.say(f"Written: {page}, with {show.write_page(page, stored)} pictures")

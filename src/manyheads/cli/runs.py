@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from manyheads.checks import check
 from manyheads.cli.options import (
     Address,
     DeviceName,
@@ -24,20 +23,27 @@ from manyheads.cli.options import (
     TrainingDevice,
     Workers,
 )
+from manyheads.config.experiment import Experiment
 from manyheads.console import Screen
-from manyheads.demo import DEMO_OUT, demo_runs, make_room, moral
-from manyheads.engine.parallel import usable_cores
+from manyheads.engine.cores import usable_cores
 from manyheads.errors import RunError, Stopped
-from manyheads.experiment import Experiment
-from manyheads.export import client_number
-from manyheads.export import export as export_model
+from manyheads.export.load import client_number
+from manyheads.export.write import export as export_model
 from manyheads.files import write_whole
-from manyheads.frontier import cells
-from manyheads.judge import judge
-from manyheads.report import plots, tables
-from manyheads.reproduce.results import slug
-from manyheads.runs import read_experiment, read_summary
-from manyheads.series import (
+from manyheads.report.figures import compare_figure, save_figure
+from manyheads.report.frontier import frontier_figure
+from manyheads.report.plots import plot_run
+from manyheads.report.sentences import after_text, collapse_text, deploy_text, differences_text, doubt_text, time_text
+from manyheads.report.tables import compare_table, hop_table, run_table, seeds_table
+from manyheads.report.taught import taught_by_class_table, taught_table
+from manyheads.report.text import bytes_text
+from manyheads.runs.read import read_experiment, read_summary
+from manyheads.setup.resolve import resolve
+from manyheads.studies.demo import DEMO_OUT, demo_runs, make_room, moral
+from manyheads.studies.frontier import cells
+from manyheads.studies.judge import judge
+from manyheads.studies.paper.keys import slug
+from manyheads.studies.series import (
     BETWEEN_RUNS,
     check_same_experiment,
     plot_if_missing,
@@ -45,7 +51,8 @@ from manyheads.series import (
     run_or_go_on,
     short_names,
 )
-from manyheads.training import Interrupted, Result, resume, train
+from manyheads.training.result import Interrupted, Result
+from manyheads.training.start import resume, train
 
 
 def demo(
@@ -69,9 +76,9 @@ def demo(
             raise Stopped(BETWEEN_RUNS)
         summaries[name] = result.summary
     for name in runs:
-        plots.plot_run(out / name)
-    plots.save(plots.compare_figure({name: [out / name] for name in runs}), out / "demo.png")
-    screen.show(tables.compare_table({name: [summary] for name, summary in summaries.items()}))
+        plot_run(out / name)
+    save_figure(compare_figure({name: [out / name] for name in runs}), out / "demo.png")
+    screen.show(compare_table({name: [summary] for name, summary in summaries.items()}))
     screen.say(moral(summaries))
     screen.say(f"Picture: {out / 'demo.png'}. Runs: {', '.join(str(out / name) for name in runs)}.")
 
@@ -101,15 +108,15 @@ def run(
         return
     if (folder / "experiment.toml").exists():
         raise RunError(f"{folder}: is a run itself; give another folder with --out")
-    first = check(loaded)
+    first = resolve(loaded)
     check_same_experiment(first.experiment, folder)
     numbers = range(loaded.seed, loaded.seed + seeds)
-    every = {seed: check(loaded.with_values(seed=seed), loaded=first).experiment for seed in numbers}
+    every = {seed: resolve(loaded.with_values(seed=seed), loaded=first).experiment for seed in numbers}
     try:
         summaries = [run_or_go_on(screen, seeded, folder / f"seed-{seed}", how) for seed, seeded in every.items()]
     except Interrupted:
         raise Stopped("stopped and saved; the same command goes on with this seed and the next ones") from None
-    screen.show(tables.seeds_table(summaries))
+    screen.show(seeds_table(summaries))
     screen.say(f"Runs: {folder}/seed-*")
 
 
@@ -153,12 +160,12 @@ def compare(
         if first != folder:
             check_same_experiment(read_experiment(first), folder)
     summaries = {name: [read_summary(run) for run in run_folders(folder)] for name, folder in named.items()}
-    screen.show(tables.compare_table(summaries))
+    screen.show(compare_table(summaries))
     experiments = {name: read_experiment(run_folders(folder)[0]) for name, folder in named.items()}
-    for text in tables.differences_text({name: experiment.keys() for name, experiment in experiments.items()}):
+    for text in differences_text({name: experiment.keys() for name, experiment in experiments.items()}):
         screen.say(text)
     if plot is not None:
-        plots.save(plots.compare_figure({name: run_folders(folder) for name, folder in named.items()}), plot)
+        save_figure(compare_figure({name: run_folders(folder) for name, folder in named.items()}), plot)
         screen.say(f"Picture: {plot}")
 
 
@@ -193,12 +200,12 @@ def frontier(
 ) -> None:
     """Bytes against accuracy: smaller and smaller exchanges, gossip averaging, and FedAvg (on the complete graph)."""
     screen, how = Screen(quiet), _how(engine, device, workers, address, gpus_per_client, precision)
-    loaded = check(Experiment.load(experiment, settings or ()))
+    loaded = resolve(Experiment.load(experiment, settings or ()))
     folder = out or Path("runs") / f"{experiment.stem}-frontier"
     made = cells(loaded.experiment, loaded.dataset.classes)
     places = {name: folder / slug(name) for name in made}
     for name, cell in made.items():  # all of them before the first is run
-        check_same_experiment(check(cell.experiment, loaded=loaded).experiment, places[name])
+        check_same_experiment(resolve(cell.experiment, loaded=loaded).experiment, places[name])
     summaries: dict[str, list[dict[str, Any]]] = {name: [] for name in made}
     try:
         for name, cell in made.items():
@@ -207,14 +214,14 @@ def frontier(
                 summaries[name].append(run_or_go_on(screen, seeded, place, how, name))
     except Interrupted:
         raise Stopped("stopped and saved; the same command goes on where it stopped") from None
-    screen.show(tables.compare_table(summaries))
+    screen.show(compare_table(summaries))
     points = [
         (name, cell.kind, mean(map(mean, (s["bytes_received"] for s in summaries[name]))), _last_head(summaries[name]))
         for name, cell in made.items()
     ]
     if seeds == 1:
         screen.say("One seed: differences of some points may be chance; --seeds 3 shows the spread.")
-    plots.save(plots.frontier_figure(points), folder / "frontier.png")
+    save_figure(frontier_figure(points), folder / "frontier.png")
     screen.say(f"Picture: {folder / 'frontier.png'}. Runs: {folder}/*/seed-*")
 
 
@@ -236,36 +243,36 @@ def export(
 
 
 def _show_result(screen: Screen, result: Result, folder: Path, *, profile: bool = False) -> None:
-    pictures = plots.plot_run(folder)
+    pictures = plot_run(folder)
     summary = result.summary
     _show_tables(screen, summary)
-    for text in tables.collapse_text(summary["collapsed"], summary["classes"]):
+    for text in collapse_text(summary["collapsed"], summary["classes"]):
         screen.say(f"warning: {text}")
     if len(summary["shared_accuracy"]) > 1:
-        screen.say(tables.deploy_text(summary))
-    if doubt := tables.doubt_text(summary):
+        screen.say(deploy_text(summary))
+    if doubt := doubt_text(summary):
         screen.say(doubt)
     screen.say(
         f"{summary['steps']} steps in {summary['seconds']:.1f} s "
         f"({summary['client_steps_per_second']:.0f} client-steps/s); received by all clients together: "
-        f"{tables.bytes_text(summary['bytes_received_total'])}. Run: {folder}; pictures: {pictures[0].parent}"
+        f"{bytes_text(summary['bytes_received_total'])}. Run: {folder}; pictures: {pictures[0].parent}"
     )
     if profile:
-        screen.say(tables.time_text(summary))
+        screen.say(time_text(summary))
         screen.say(f"A trace of two steps, for chrome://tracing or ui.perfetto.dev: {folder / 'trace.json'}")
 
 
 def _show_tables(screen: Screen, summary: dict[str, Any]) -> None:
     """Accuracies; where clients learn from each other also hop by hop, and who taught whom."""
-    screen.show(tables.run_table(summary))
-    for text in tables.after_text(summary):
+    screen.show(run_table(summary))
+    for text in after_text(summary):
         screen.say(text)
     if sum(summary["bytes_received"]) > 0:
-        screen.show(tables.hop_table(summary))
+        screen.show(hop_table(summary))
     if summary.get("taught"):
-        screen.show(tables.taught_table(summary))
+        screen.show(taught_table(summary))
         if summary["taught"]["right"] is not None:
-            screen.show(tables.taught_by_class_table(summary))
+            screen.show(taught_by_class_table(summary))
 
 
 def _how(*given: Any) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from manyheads.config.messages import nearest
 from manyheads.data.arrays import Indices, Labels, Names
 from manyheads.data.pictures import Array, Pictures, Some
 from manyheads.errors import ConfigurationError, DataError
-from manyheads.experiment import nearest
 from manyheads.seeds import generator
 
 TEST_FRACTION = 0.2  # of a source without a test part
@@ -59,7 +59,7 @@ class Listing:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class SourceListing:
     """All that a source has."""
 
     name: str
@@ -72,7 +72,7 @@ class Found:
     client_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def only(self, wanted: Sequence[str] | Sequence[int]) -> "Found":
+    def only(self, wanted: Sequence[str] | Sequence[int]) -> "SourceListing":
         """With these classes only, numbered in this order."""
         old = [self._class(name) for name in wanted]
         names = tuple(self.class_names[label] for label in old)
@@ -97,7 +97,7 @@ class Found:
         hint = nearest(wanted, names) if isinstance(wanted, str) else f"numbers are 0 to {len(names) - 1}"
         raise ConfigurationError(f"classes: {self.where} has no class {wanted}; {hint}")
 
-    def with_test(self, fraction: float) -> "Found":
+    def with_test(self, fraction: float) -> "SourceListing":
         """A test part set aside: the same share of every class of every client, the same for every seed."""
         labels, used, rng = self.train.labels, self.train.used, generator(0, "test part")
         assert labels is not None

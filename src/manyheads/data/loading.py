@@ -4,19 +4,21 @@ import dataclasses
 
 import numpy as np
 
+from manyheads.config.data import DataConfig, SourceConfig
 from manyheads.data.arrays import Dataset, ImageSet
-from manyheads.data.listing import TEST_FRACTION, Found, Listing
-from manyheads.data.pictures import Array, Frame, palette_note, read_all, shape_of
+from manyheads.data.frame import Frame, shape_of
+from manyheads.data.listing import TEST_FRACTION, Listing, SourceListing
+from manyheads.data.pictures import Array
+from manyheads.data.reading import palette_note, read_all
 from manyheads.data.sources import find
 from manyheads.errors import ConfigurationError, DataError
-from manyheads.experiment import DataConfig, SourceConfig
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Plan:
+class LoadingPlan:
     """Everything that will be read, and what it will be made into."""
 
-    found: Found  # with a test part, and the public part that training will use
+    found: SourceListing  # with a test part, and the public part that training will use
     frame: Frame
     public_frame: Frame
     classes: tuple[str, ...]
@@ -25,7 +27,7 @@ class Plan:
 
 def load(config: DataConfig, *, labelled_public: bool = False) -> Dataset:
     """The data set that `[data]` describes. `labelled_public`: somebody will train on the public set's own labels."""
-    plan = plan_of(config, labelled_public=labelled_public)
+    plan = loading_plan(config, labelled_public=labelled_public)
     found, palette = plan.found, []
     sets: dict[str, ImageSet] = {}
     for part in ("train", "test", "public"):
@@ -53,7 +55,7 @@ def load(config: DataConfig, *, labelled_public: bool = False) -> Dataset:
     )
 
 
-def plan_of(config: DataConfig, *, labelled_public: bool = False) -> Plan:
+def loading_plan(config: DataConfig, *, labelled_public: bool = False) -> LoadingPlan:
     """What there is to read; no pixel is read yet."""
     found = find(config)
     set_aside = config.test_fraction
@@ -74,10 +76,10 @@ def plan_of(config: DataConfig, *, labelled_public: bool = False) -> Plan:
         raise ConfigurationError(f'data.public = "own": {found.where} has no public part of its own')
     elif config.public in ("fraction", "all"):
         found = dataclasses.replace(found, public=None)
-    return Plan(found, frame, dataclasses.replace(frame, any_size=True, any_colour=True), classes, set_aside)
+    return LoadingPlan(found, frame, dataclasses.replace(frame, any_size=True, any_colour=True), classes, set_aside)
 
 
-def _with_small_fine_classes(found: Found) -> Found:
+def _with_small_fine_classes(found: SourceListing) -> SourceListing:
     """Finer classes may be words or any numbers: here they count from 0."""
     assert found.test is not None
     if found.train.fine is None or found.test.fine is None:
@@ -90,7 +92,7 @@ def _with_small_fine_classes(found: Found) -> Found:
     return dataclasses.replace(found, train=train, test=test)
 
 
-def frame_of(config: DataConfig, found: Found) -> Frame:
+def frame_of(config: DataConfig, found: SourceListing) -> Frame:
     """The shape of the first image, unless another is asked for."""
     height, width, channels = shape_of(found.train.pictures)
     if channels not in (1, 2, 3, 4) and config.channels is not None:
@@ -112,7 +114,7 @@ def frame_of(config: DataConfig, found: Found) -> Frame:
     )
 
 
-def _with_public(found: Found, public: Found, labelled: bool) -> tuple[Found, tuple[str, ...]]:
+def _with_public(found: SourceListing, public: SourceListing, labelled: bool) -> tuple[SourceListing, tuple[str, ...]]:
     """The public set from elsewhere. Its labels count where its classes are the private ones, by name.
 
     Where somebody will train on them, its own classes stand behind the private ones.

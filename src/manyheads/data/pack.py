@@ -5,8 +5,6 @@ so the same command goes on where it was stopped. An image that cannot be read l
 """
 
 import contextlib
-import dataclasses
-import fcntl
 import hashlib
 import io
 import json
@@ -20,25 +18,24 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from manyheads.config.data import DataConfig, SourceConfig
 from manyheads.data.arrays import content_hashes
-from manyheads.data.listing import Found, Listing
+from manyheads.data.frame import Frame
+from manyheads.data.journal import JOURNAL, Journal
+from manyheads.data.listing import Listing, SourceListing
 from manyheads.data.loading import frame_of
-from manyheads.data.pictures import Frame, Pictures, Reading, chunks, palette_note, read_into
+from manyheads.data.packing import PackJob
+from manyheads.data.reading import Reading, chunks, palette_note
 from manyheads.data.sources import find
 from manyheads.data.sources.packs import CARD, FORMAT, KINDS, mapped, read_card
 from manyheads.errors import ConfigurationError, DataError
-from manyheads.experiment import DataConfig, SourceConfig
 from manyheads.files import write_whole
 
-JOURNAL = "journal.jsonl"
-JOURNAL_SECONDS = 5.0  # between two syncs to the disk; a chunk counts as done after one
 Progress = Callable[[int, int, int], None]  # images done, images in all, of these unreadable
 
 
@@ -60,8 +57,8 @@ def pack(config: DataConfig, out: Path, *, workers: int, progress: Progress = la
     out.mkdir(parents=True, exist_ok=True)
     if (out / CARD).exists():
         raise DataError(f"{out}: is packed already; remove it or give another folder")
-    with _Journal.opened(out, _fingerprint(found, frame, parts)) as journal:
-        job = _Job(out, frame, {name: part.pictures for name, part in parts.items()})
+    with Journal.opened(out, _fingerprint(found, frame, parts)) as journal:
+        job = PackJob(out, frame, {name: part.pictures for name, part in parts.items()})
         for part in job.make_room():
             journal.forget(part)
         _work(job, journal, workers, progress)
@@ -87,65 +84,10 @@ def verify(path: Path, progress: Progress = lambda *_: None) -> list[str]:
     return damaged
 
 
-@dataclass(frozen=True, eq=False)
-class _Job:
-    """What every worker has to know."""
-
-    out: Path
-    frame: Frame
-    pictures: dict[str, Pictures]
-
-    def file(self, part: str, kind: str) -> Path:
-        return self.out / f"{part}-{kind}.npy"
-
-    def make_room(self) -> set[str]:
-        """Files of their full size, mostly holes until they are filled; returns the parts that are new."""
-        new = set()
-        for part, pictures in self.pictures.items():
-            for kind, shape, dtype in self._arrays(part, len(pictures)):
-                header = _header(shape, dtype)
-                size = len(header) + int(np.prod(shape)) * np.dtype(dtype).itemsize
-                file = self.file(part, kind)
-                if not file.exists() or file.stat().st_size != size:
-                    with file.open("wb") as stream:
-                        stream.write(header)
-                        stream.truncate(size)
-                    new.add(part)
-        return new
-
-    def _arrays(self, part: str, count: int) -> list[tuple[str, tuple[int, ...], str]]:
-        return [("images", (count, *self.frame.shape), "|u1"), ("names", (count,), "<u8")]
-
-    def fill(self, part: str, chunk: range) -> Reading:
-        """Read a chunk and write it at its place."""
-        pictures = self.pictures[part].select(np.array(chunk))
-        pixels = np.zeros((len(chunk), *self.frame.shape), dtype=np.uint8)
-        reading = read_into(pictures, self.frame, pixels)
-        arrays: dict[str, NDArray[Any]] = {"images": pixels, "names": content_hashes(pixels)}
-        for kind, shape, dtype in self._arrays(part, len(self.pictures[part])):
-            array = arrays[kind]
-            with self.file(part, kind).open("r+b") as stream:
-                stream.seek(len(_header(shape, dtype)) + chunk.start * array[0].nbytes)
-                stream.write(array.data)
-        return reading
-
-    def state(self, part: str, chunk: range) -> str:
-        """Changes when one of its images does."""
-        return hashlib.sha256(
-            self.pictures[part].select(np.array(chunk)).state().encode(errors="surrogateescape")
-        ).hexdigest()
-
-    def sync(self) -> None:
-        for part in self.pictures:
-            for kind in ("images", "names"):
-                with self.file(part, kind).open("rb") as stream:
-                    os.fsync(stream.fileno())
+_job: PackJob | None = None  # of a worker process
 
 
-_job: _Job | None = None  # of a worker process
-
-
-def _begin(job: _Job) -> None:
+def _begin(job: PackJob) -> None:
     global _job
     _job = job
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the first one decides
@@ -166,7 +108,7 @@ def _fill(part: str, chunk: range) -> tuple[Reading, str]:
     return _job.fill(part, chunk), state
 
 
-def _work(job: _Job, journal: "_Journal", workers: int, progress: Progress) -> None:
+def _work(job: PackJob, journal: "Journal", workers: int, progress: Progress) -> None:
     """Fill every chunk that the journal does not know, several at a time."""
     every = [(part, chunk) for part, pictures in job.pictures.items() for chunk in chunks(len(pictures))]
     total, done = sum(len(chunk) for _, chunk in every), 0
@@ -200,7 +142,7 @@ def _work(job: _Job, journal: "_Journal", workers: int, progress: Progress) -> N
 
 
 @contextlib.contextmanager
-def _executor(job: _Job, workers: int) -> Iterator[ProcessPoolExecutor]:
+def _executor(job: PackJob, workers: int) -> Iterator[ProcessPoolExecutor]:
     # A fork starts at once and inherits the list of images; it runs decoders only. Elsewhere than on Linux it may not.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     with warnings.catch_warnings():
@@ -208,81 +150,7 @@ def _executor(job: _Job, workers: int) -> Iterator[ProcessPoolExecutor]:
         yield ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(job,))
 
 
-class _Journal:
-    """Which chunks are done, in which state of their files, and what was wrong with images in them."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-        self._done: dict[tuple[str, int], dict[str, Any]] = {}
-        self._pending: list[dict[str, Any]] = []
-        self._synced = time.monotonic()
-
-    @classmethod
-    @contextlib.contextmanager
-    def opened(cls, out: Path, fingerprint: str) -> Iterator["_Journal"]:
-        path = out / JOURNAL
-        if not path.exists() and any(out.iterdir()):
-            raise DataError(f"{out}: exists already and holds other files; give another folder")
-        with path.open("a+b") as stream:
-            try:
-                fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)  # flock's would live on in workers
-            except OSError:
-                raise DataError(f"{out}: another process is packing into it; wait for it or stop it") from None
-            stream.seek(0)
-            text = stream.read()
-            try:
-                lines = [json.loads(line) for line in text[: text.rfind(b"\n") + 1].splitlines()]
-            except ValueError:
-                raise DataError(f"{out}: its {JOURNAL} is damaged; remove it or give another folder") from None
-            stream.truncate(text.rfind(b"\n") + 1)  # half a line of a process that was killed
-            if lines and lines[0]["packing"] != fingerprint:
-                raise DataError(f"{out}: holds half of another packing; remove it or give another folder")
-            if not lines:
-                stream.write(json.dumps({"packing": fingerprint}).encode() + b"\n")
-                stream.flush()
-            journal = cls(stream)
-            for line in lines[1:]:
-                journal._done[line["part"], line["start"]] = line
-            yield journal
-
-    def knows(self, job: _Job, part: str, chunk: range) -> bool:
-        line = self._done.get((part, chunk.start))
-        if line is not None and line["state"] != job.state(part, chunk):
-            del self._done[part, chunk.start]  # an image has changed since
-            return False
-        return line is not None
-
-    def forget(self, part: str) -> None:
-        """Its pixels are not there any more."""
-        self._done = {key: line for key, line in self._done.items() if key[0] != part}
-
-    def add(self, job: _Job, part: str, chunk: range, reading: Reading, state: str) -> None:
-        line = {"part": part, "start": chunk.start, "state": state, **dataclasses.asdict(reading)}
-        self._done[part, chunk.start] = line
-        self._pending.append(line)
-        if time.monotonic() - self._synced >= JOURNAL_SECONDS:
-            self.flush(job)
-
-    def flush(self, job: _Job) -> None:
-        """Pixels first, then the lines that vouch for them."""
-        job.sync()
-        for line in self._pending:
-            self._stream.write(json.dumps(line).encode() + b"\n")
-        self._stream.flush()
-        os.fsync(self._stream.fileno())
-        self._pending, self._synced = [], time.monotonic()
-
-    def unreadable(self) -> int:
-        return sum(len(line["unreadable"]) for line in self._done.values())
-
-    def seen(self, part: str) -> tuple[list[tuple[int, str]], list[int]]:
-        """Of a part: the images that could not be read, with why; and those that had a palette."""
-        lines = sorted((line for (of, _), line in self._done.items() if of == part), key=lambda line: line["start"])
-        unreadable = [(line["start"] + number, why) for line in lines for number, why in line["unreadable"]]
-        return unreadable, [line["start"] + number for line in lines for number in line["palette"]]
-
-
-def _finish(job: _Job, journal: _Journal, found: Found, parts: dict[str, Listing]) -> dict[str, Any]:
+def _finish(job: PackJob, journal: Journal, found: SourceListing, parts: dict[str, Listing]) -> dict[str, Any]:
     """Labels and the like beside the pixels, and last the card."""
     described, lost, palette = {}, [], []
     for name, part in parts.items():
@@ -316,7 +184,7 @@ def _finish(job: _Job, journal: _Journal, found: Found, parts: dict[str, Listing
     return card
 
 
-def _fingerprint(found: Found, frame: Frame, parts: dict[str, Listing]) -> str:
+def _fingerprint(found: SourceListing, frame: Frame, parts: dict[str, Listing]) -> str:
     """What is packed into what: half of another packing is not gone on with."""
     digest = hashlib.sha256(f"{frame} {found.class_names} {found.client_names}".encode(errors="surrogateescape"))
     for name, part in parts.items():
@@ -324,9 +192,3 @@ def _fingerprint(found: Found, frame: Frame, parts: dict[str, Listing]) -> str:
         for array in (part.labels, part.fine, part.owners):
             digest.update(b"none" if array is None else np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
-
-
-def _header(shape: tuple[int, ...], dtype: str) -> bytes:
-    buffer = io.BytesIO()
-    np.lib.format.write_array_header_1_0(buffer, {"descr": dtype, "fortran_order": False, "shape": shape})
-    return buffer.getvalue()

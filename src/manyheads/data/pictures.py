@@ -8,11 +8,10 @@ import hashlib
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +19,6 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from manyheads.data.arrays import Images, Indices
 from manyheads.errors import DataError
-
-CHUNK = 64  # images read at a time: few enough to keep many workers busy to the end
-GREY = ("1", "L", "LA", "La")
-DEEP = ("I", "F")  # 16 and 32 bits, in all their variants
 
 
 class Unreadable(Exception):
@@ -237,85 +232,6 @@ class Some(Pictures):
         return self.every.select(self.numbers).state()
 
 
-@dataclass(frozen=True)
-class Frame:
-    """What every image is made into."""
-
-    height: int
-    width: int
-    channels: int
-    fit: Literal["stretch", "crop"] = "stretch"
-    any_size: bool = True  # otherwise an image of another size is a mistake
-    any_colour: bool = True  # otherwise a colour image among grey ones is
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        return self.height, self.width, self.channels
-
-    @property
-    def text(self) -> str:
-        return f"{self.height} x {self.width} x {self.channels}"
-
-    def read(self, pictures: Pictures, number: int) -> tuple[NDArray[np.uint8], bool]:
-        """The pixels of an image, and whether it had a palette."""
-        pixels = pictures.pixels(number)
-        if pixels is not None and pixels.shape == self.shape:
-            return pixels, False
-        image = pictures.open(number, (self.height, self.width) if self.any_size else None)
-        palette = image.mode in ("P", "PA")
-        image = self._coloured(image)
-        if image.size != (self.width, self.height):
-            image = self._resized(image)
-        return np.asarray(image, dtype=np.uint8).reshape(self.shape), palette
-
-    def _coloured(self, image: Image.Image) -> Image.Image:
-        if image.mode == "P" and "transparency" in image.info:
-            image = image.convert("RGBA")
-        if self.channels not in (1, 3):
-            raise DataError(f"has not {self.channels} channels as the first image; give data.channels = 1 or 3")
-        mode = "L" if self.channels == 1 else "RGB"
-        if mode == "L" and image.mode not in GREY and not self.any_colour:
-            raise DataError("is in colour, but the first image is grey; say which you want: data.channels = 1 or 3")
-        try:
-            return image if image.mode == mode else image.convert(mode)
-        except ValueError:
-            raise Unreadable(f"has mode {image.mode}, which cannot be turned into {mode}") from None
-
-    def _resized(self, image: Image.Image) -> Image.Image:
-        if not self.any_size:
-            raise DataError(
-                f"is {image.height} x {image.width}, the first image {self.height} x {self.width}; "
-                "give a common data.size (pack: --size)"
-            )
-        if self.fit == "crop":
-            return ImageOps.fit(image, (self.width, self.height), Image.Resampling.BILINEAR)
-        return image.resize((self.width, self.height), Image.Resampling.BILINEAR)
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What there is to say about images that were read: which could not be, and which had a palette."""
-
-    unreadable: tuple[tuple[int, str], ...] = ()  # number, why
-    palette: tuple[int, ...] = ()
-
-
-def read_into(pictures: Pictures, frame: Frame, out: Images) -> Reading:
-    """Read all of them into an array of the frame's shape; an unreadable one leaves its place as it is."""
-    unreadable, palette = [], []
-    for number in range(len(pictures)):
-        try:
-            out[number], had_palette = frame.read(pictures, number)
-        except Unreadable as error:
-            unreadable.append((number, str(error)))
-        except DataError as error:
-            raise DataError(f"{pictures.name(number)}: {error}") from None
-        else:
-            if had_palette:
-                palette.append(number)
-    return Reading(tuple(unreadable), tuple(palette))
-
-
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
     """Pillow warns of what is odd about a file, such as its EXIF notes; its pixels are whole, or it would not."""
@@ -324,61 +240,7 @@ def quietly() -> Iterator[None]:
         yield
 
 
-def chunks(count: int) -> Iterable[range]:
-    return (range(start, min(start + CHUNK, count)) for start in range(0, count, CHUNK))
-
-
-def read_all(pictures: Pictures, frame: Frame) -> tuple[Images, list[str]]:
-    """All of them in memory, with the names of those that had a palette; one that is unreadable is an error."""
-    if isinstance(pictures, Array) and pictures.images.shape[1:] == frame.shape:
-        return pictures.images, []
-    with quietly():
-        return _read_all(pictures, frame)
-
-
-def _read_all(pictures: Pictures, frame: Frame) -> tuple[Images, list[str]]:
-    out = np.empty((len(pictures), *frame.shape), dtype=np.uint8)
-    palette: list[str] = []
-    pool = ThreadPoolExecutor(os.cpu_count())  # decoders let go of the interpreter's lock
-    try:
-        parts = {
-            part.start: pool.submit(read_into, pictures.select(np.array(part)), frame, out[part.start : part.stop])
-            for part in chunks(len(pictures))
-        }
-        for start, future in parts.items():
-            reading = future.result()
-            if reading.unreadable:
-                number, why = reading.unreadable[0]
-                raise DataError(
-                    f"{pictures.name(start + number)}: {why}; repair or remove it, or pack the data first: "
-                    "`manyheads pack` leaves such images out and lists them"
-                )
-            palette += [pictures.name(start + number) for number in reading.palette]
-    finally:
-        pool.shutdown(cancel_futures=True)
-    return out, palette
-
-
-def palette_note(names: Sequence[str]) -> tuple[str, ...]:
-    """What to say of images whose pixels were numbers of colours."""
-    return (f"{len(names)} palette image(s) turned into plain ones, the first {names[0]}",) if names else ()
-
-
-def shape_of(pictures: Pictures) -> tuple[int, int, int]:
-    """Height, width and channels of the first image that can be read."""
-    first = pictures.pixels(0) if len(pictures) else None
-    if first is not None:
-        height, width, channels = first.shape
-        return height, width, channels
-    why = "there are no images"
-    for number in range(len(pictures)):
-        try:
-            with quietly():
-                image = pictures.open(number, None)
-            return image.height, image.width, 1 if image.mode in GREY else 3
-        except Unreadable as error:
-            why = why if number else f"{pictures.name(0)}: {error}"
-    raise DataError(f"no image can be read: {why}")
+DEEP = ("I", "F")  # 16 and 32 bits, in all their variants
 
 
 def _refuse_deep(image: Image.Image) -> None:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from manyheads.config.data import DataConfig, PrimaryLabels
 from manyheads.data.arrays import Dataset, Indices, Labels
 from manyheads.errors import ConfigurationError
-from manyheads.experiment import DataConfig, PrimaryLabels
 from manyheads.seeds import generator
 
 

@@ -4,20 +4,21 @@ from collections.abc import Callable
 
 import torch
 
-from manyheads.engine.base import Engine, Options
-from manyheads.engine.cuda import Graphs
+from manyheads.config.messages import nearest
+from manyheads.engine.base import Engine, EngineOptions
+from manyheads.engine.cuda.graphs import CudaTrainer
 from manyheads.engine.parallel import Parallel
-from manyheads.engine.plain import Here, Plain
+from manyheads.engine.plain import LocalEngine, PlainTrainer
 from manyheads.engine.precision import precision_named
-from manyheads.engine.ray import RayEngine
-from manyheads.ensemble import Ensemble, device_named
+from manyheads.engine.ray.engine import RayEngine
 from manyheads.errors import ConfigurationError
-from manyheads.experiment import nearest
+from manyheads.setup.build import Ensemble
+from manyheads.setup.device import device_named
 
-ENGINES: dict[str, Callable[[Ensemble, Options], Engine]] = {
-    "plain": lambda ensemble, options: Here(ensemble, Plain(), options.precision),
+ENGINES: dict[str, Callable[[Ensemble, EngineOptions], Engine]] = {
+    "plain": lambda ensemble, options: LocalEngine(ensemble, PlainTrainer(), options.precision),
     "parallel": Parallel,
-    "cuda": lambda ensemble, options: Here(ensemble, Graphs(options.precision), options.precision),
+    "cuda": lambda ensemble, options: LocalEngine(ensemble, CudaTrainer(options.precision), options.precision),
     "ray": RayEngine,
 }
 
@@ -29,7 +30,7 @@ def options_for(
     address: str | None = None,
     gpus_per_client: float | None = None,
     precision: str | None = None,
-) -> Options:
+) -> EngineOptions:
     """What was said, if the engine understands it, and what follows where nothing was said."""
     if engine not in ENGINES:
         raise ConfigurationError(f"--engine {engine}: unknown engine; {nearest(engine, ENGINES)}")
@@ -45,7 +46,7 @@ def options_for(
     if engine == "cuda" and device_named(device, "take --engine parallel").type == "cpu":
         raise ConfigurationError("--engine cuda --device cpu: it needs a GPU; for a CPU take --engine parallel")
     where = torch.device("cuda") if engine == "ray" and device != "cpu" else device_named(device)
-    return Options(device, workers, address, gpus_per_client, precision_named(precision, where))
+    return EngineOptions(device, workers, address, gpus_per_client, precision_named(precision, where))
 
 
 def home(engine: str, device: str) -> str:

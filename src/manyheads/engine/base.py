@@ -1,4 +1,4 @@
-"""What an engine is: the crews that do the work of a run, and the order in which they do it."""
+"""What an engine is: the workers that do the work of a run, and the order in which they do it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyheads.evaluate import Scores, Taught
-from manyheads.runs import ClientState, Saved, Snapshots
+from manyheads.client.state import ClientState, Snapshots
+from manyheads.evaluation.accuracy import Scores
+from manyheads.evaluation.taught import Taught
+from manyheads.runs.record import Saved
 
 Progress = Callable[[int], None]  # is told how many client-steps were taken
 
@@ -29,12 +31,12 @@ class WindowLosses:
     terms: tuple[str, ...]
     values: Tensor  # clients x steps x terms, on the CPU
     finite: tuple[bool, ...]  # by client
-    data_seconds: float = 0.0  # of these, to draw and gather batches; of several crews the mean
+    data_seconds: float = 0.0  # of these, to draw and gather batches; of several workers the mean
     trace: bytes | None = None  # of torch's profiler, where it was asked for
 
 
 @dataclass(frozen=True)
-class Options:
+class EngineOptions:
     """What a person may tell an engine; each reads what concerns it."""
 
     device: str = "cpu"
@@ -47,21 +49,21 @@ class Options:
 class Engine(ABC):
     """Where clients live and who does their work. What is asked of it is the same for every engine.
 
-    The nodes of the graph (mostly one client each) are dealt out to crews. A crew does all that concerns its own
+    The nodes of the graph (mostly one client each) are dealt out to workers. A worker does all that concerns its own
     clients alone; what they have to do with each other is here, and is nothing but passing on what was shown.
     """
 
-    can_lose_crews = False  # whether a crew may be lost, so that the run has to go back to its last save
+    can_lose_workers = False  # whether a worker may be lost, so that the run has to go back to its last save
 
     def __init__(self, nodes: Sequence[Sequence[int]], groups: Sequence[Sequence[int]], device: str) -> None:
         self.device = device  # that clients train on
-        self._nodes = nodes  # by crew
-        self._crew_of = {node: crew for crew, own in enumerate(nodes) for node in own}
-        self._clients = [sorted(client for node in own for client in groups[node]) for own in nodes]  # by crew
+        self._nodes = nodes  # by worker
+        self._worker_of = {node: worker for worker, own in enumerate(nodes) for node in own}
+        self._clients = [sorted(client for node in own for client in groups[node]) for own in nodes]  # by worker
 
     @abstractmethod
     def ask(self, method: str, arguments: Mapping[int, tuple[Any, ...]], progress: Progress | None = None) -> list[Any]:
-        """Call a method of some crews, all at the same time where the engine can; their answers, in the same order."""
+        """Call a method of some workers, at the same time where the engine can; return their answers in this order."""
 
     @abstractmethod
     def close(self) -> None:
@@ -69,15 +71,15 @@ class Engine(ABC):
 
     @abstractmethod
     def bring_home(self) -> None:
-        """At the end: the clients of this process become what they are in their crews."""
+        """At the end: the clients of this process become what they are in their workers."""
 
     def notes(self) -> list[str]:
         """What a person should know and was not told yet."""
         return []
 
     def train(self, window: Window, progress: Progress, *, trace: bool = False) -> WindowLosses:
-        """Let each client take its steps of the window, alone; `trace`: torch's profiler watches the first crew."""
-        arguments = {crew: (window, trace and crew == 0) for crew in range(len(self._nodes))}
+        """Let each client take its steps of the window, alone; `trace`: torch's profiler watches the first worker."""
+        arguments = {worker: (window, trace and worker == 0) for worker in range(len(self._nodes))}
         found: list[WindowLosses] = self.ask("train", arguments, progress)
         values = self._in_order([list(own.values) for own in found])
         finite = self._in_order([own.finite for own in found])
@@ -87,16 +89,16 @@ class Engine(ABC):
     def exchange(self, step: int) -> None:
         """The only place where anything crosses between clients, if it is due. All collect before any applies."""
         asked: list[list[int]] = self._ask_all("collect", step)
-        away = [[node for node in own if self._crew_of[node] != crew] for crew, own in enumerate(asked)]
+        away = [[node for node in own if self._worker_of[node] != worker] for worker, own in enumerate(asked)]
         wanted, travels = set().union(*asked), set().union(*away)
         asks: dict[int, tuple[Any, ...]] = {}
-        for crew, nodes in enumerate(self._nodes):
+        for worker, nodes in enumerate(self._nodes):
             if own := [node for node in nodes if node in wanted]:
-                asks[crew] = (own, [node for node in own if node in travels], step)
+                asks[worker] = (own, [node for node in own if node in travels], step)
         shown: dict[int, Any] = {}
         for found in self.ask("show", asks):
             shown.update(found)
-        self.ask("apply", {crew: ({node: shown[node] for node in nodes}, step) for crew, nodes in enumerate(away)})
+        self.ask("apply", {worker: ({node: shown[node] for node in nodes}, step) for worker, nodes in enumerate(away)})
 
     def scores(self, part: int) -> list[Scores]:
         """What the heads of every client do on a part."""
@@ -123,20 +125,20 @@ class Engine(ABC):
     def restore(self, saved: Saved) -> None:
         """Put every client back to a save."""
         arguments = {}
-        for crew, members in enumerate(self._clients):
+        for worker, members in enumerate(self._clients):
             states = {client: saved.clients[client] for client in members}
             names = {name for state in states.values() for name in state.pool}
-            arguments[crew] = (states, {name: saved.snapshots[name] for name in names}, saved.step)
+            arguments[worker] = (states, {name: saved.snapshots[name] for name in names}, saved.step)
         self.ask("restore", arguments)
 
     def _ask_all(self, method: str, *arguments: Any, progress: Progress | None = None) -> list[Any]:
         return self.ask(method, dict.fromkeys(range(len(self._nodes)), arguments), progress)
 
-    def _in_order(self, by_crew: Sequence[Sequence[Any]]) -> list[Any]:
-        """From lists by crew, of its clients, to one list of all clients."""
+    def _in_order(self, by_worker: Sequence[Sequence[Any]]) -> list[Any]:
+        """From lists by worker, of its clients, to one list of all clients."""
         found = {
             client: item
-            for members, own in zip(self._clients, by_crew, strict=True)
+            for members, own in zip(self._clients, by_worker, strict=True)
             for client, item in zip(members, own, strict=True)
         }
         return [found[client] for client in sorted(found)]

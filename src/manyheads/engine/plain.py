@@ -1,24 +1,21 @@
 """The plain engine: one client after another, one step after another. The reference for all others."""
 
-import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from manyheads.algorithms.base import Algorithm
-from manyheads.client import Client, learning_rate
+from manyheads.client.client import Client, learning_rate
 from manyheads.engine.base import Engine, Progress, Window, WindowLosses
-from manyheads.engine.crew import Crew, Trainer
+from manyheads.engine.memory import enough_memory
 from manyheads.engine.precision import computing_in
-from manyheads.ensemble import Ensemble
-from manyheads.errors import TrainingError
-
-KNOBS = "lower training.batch_size, training.public_batch_size, model.width, clients or algorithm.pool_size"
+from manyheads.engine.worker import Trainer, Worker
+from manyheads.setup.build import Ensemble
 
 
-class Plain:
+class PlainTrainer:
     """One client after another in plain PyTorch."""
 
     def __init__(self) -> None:
@@ -47,27 +44,18 @@ class Plain:
         return WindowLosses(terms, torch.stack(recorded).cpu(), finite, data)
 
 
-@contextlib.contextmanager
-def enough_memory() -> Iterator[None]:
-    """Where the memory of a GPU runs out: say what needs less."""
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise TrainingError(f"out of GPU memory: {str(error).splitlines()[0]}; {KNOBS}") from None
-
-
-class Here(Engine):
-    """All clients as one crew in this process; how a window is run is the trainer's business."""
+class LocalEngine(Engine):
+    """All clients as one worker in this process; how a window is run is the trainer's business."""
 
     def __init__(self, ensemble: Ensemble, trainer: Trainer, precision: str = "float32") -> None:
         self._precision, self._device = precision, ensemble.clients[0].state.values.device
-        super().__init__([range(len(ensemble.groups))], ensemble.groups, str(self._device))
-        self._crew, self._trainer = Crew(ensemble, trainer), trainer
+        super().__init__([range(len(ensemble.resolved.groups))], ensemble.resolved.groups, str(self._device))
+        self._worker, self._trainer = Worker(ensemble, trainer), trainer
 
     def ask(self, method: str, arguments: Mapping[int, tuple[Any, ...]], progress: Progress | None = None) -> list[Any]:
         further = () if progress is None else (progress,)
         with enough_memory(), computing_in(self._precision, self._device):
-            return [getattr(self._crew, method)(*given, *further) for given in arguments.values()]
+            return [getattr(self._worker, method)(*given, *further) for given in arguments.values()]
 
     def notes(self) -> list[str]:
         said, self._trainer.notes = self._trainer.notes, []
@@ -82,4 +70,4 @@ class Here(Engine):
 
 def exchange(ensemble: Ensemble, step: int) -> None:
     """What clients that all live here exchange before `step`, if anything is due."""
-    Here(ensemble, Plain()).exchange(step)
+    LocalEngine(ensemble, PlainTrainer()).exchange(step)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import torch
 
+from manyheads.config.messages import nearest
 from manyheads.errors import ConfigurationError
-from manyheads.experiment import nearest
 
 PRECISIONS = ("bf16", "tf32", "float32")
 

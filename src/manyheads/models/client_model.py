@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from manyheads.config.experiment import ModelConfig
+from manyheads.config.messages import nearest
 from manyheads.data.batches import Pixels
 from manyheads.data.views import model_input
 from manyheads.errors import ConfigurationError, ModelError
-from manyheads.experiment import ModelConfig, nearest
 from manyheads.models.backbones import BACKBONES
 from manyheads.models.dropout import seeded
 from manyheads.models.foreign import ImageShape, embedding_width, is_foreign, make_foreign, refused

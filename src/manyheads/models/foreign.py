@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from manyheads.config.experiment import ModelConfig
+from manyheads.config.messages import nearest
 from manyheads.errors import ConfigurationError, ModelError
-from manyheads.experiment import ModelConfig, nearest
 from manyheads.models.dropout import named_dropout
 
 ImageShape = tuple[int, int, int]  # height, width, channels

@@ -6,19 +6,20 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from manyheads.data.listing import Found
+from manyheads.config.data import SourceConfig
+from manyheads.config.messages import nearest
+from manyheads.data.listing import SourceListing
 from manyheads.data.sources.folders import clients, folder
 from manyheads.data.sources.hub import huggingface
 from manyheads.data.sources.packs import packed
 from manyheads.data.sources.plain import digits, npz
 from manyheads.data.sources.vision import torchvision
 from manyheads.errors import ConfigurationError
-from manyheads.experiment import SourceConfig, nearest
 
 
 @dataclass(frozen=True)
 class Source:
-    find: Callable[[SourceConfig], Found]
+    find: Callable[[SourceConfig], SourceListing]
     keys: tuple[str, ...]  # those of `SourceConfig` that it reads; `classes` goes with every source
 
 
@@ -35,7 +36,7 @@ SOURCES: dict[str, Source] = {
 }
 
 
-def find(config: SourceConfig) -> Found:
+def find(config: SourceConfig) -> SourceListing:
     """What the source that `[data]` or `data.public` names has, with the classes that are wanted."""
     key = config.section
     if config.source not in SOURCES:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
+from manyheads.config.data import SourceConfig
+from manyheads.config.messages import nearest
 from manyheads.data.arrays import Labels
-from manyheads.data.listing import Found, Listing
+from manyheads.data.listing import Listing, SourceListing
 from manyheads.data.pictures import Joined, files
 from manyheads.data.sources.paths import folder_of, where_of
 from manyheads.data.sources.plain import npz
 from manyheads.errors import ConfigurationError, DataError
-from manyheads.experiment import SourceConfig, nearest
 
 SUFFIXES = frozenset({
     ".avif", ".bmp", ".gif", ".jp2", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp",
@@ -23,7 +24,7 @@ PARTS = frozenset({*TRAIN, *TESTS, PUBLIC})
 OTHER_FOLDERS = {"pack.json": "packed", "dataset_dict.json": "huggingface", "dataset_info.json": "huggingface"}
 
 
-def folder(config: SourceConfig) -> Found:
+def folder(config: SourceConfig) -> SourceListing:
     """One sub-folder per class, and mostly a separate test part.
 
     FOLDER/CLASS/*.png with FOLDER/test/CLASS/*.png, or FOLDER/train/CLASS with FOLDER/test/CLASS; `val` may stand for
@@ -43,7 +44,7 @@ def folder(config: SourceConfig) -> Found:
     tests = [parts[name] for name in TESTS if name in parts]
     notes.flat += [str(test) for test in tests if not _folders(test)]
     tests = [test for test in tests if _folders(test)]
-    found = Found(
+    found = SourceListing(
         path.name, where, train, _test(tests[0], classes, notes) if tests else None, class_names=tuple(classes)
     )
     if PUBLIC in parts:
@@ -56,7 +57,7 @@ def _parts(path: Path) -> dict[str, Path]:
     return {name.casefold(): path / name for name in _folders(path) if name.casefold() in PARTS}
 
 
-def _unlabelled(path: Path, base: Path, where: str, notes: "_Notes") -> Found:
+def _unlabelled(path: Path, base: Path, where: str, notes: "_Notes") -> SourceListing:
     if base != path and any(name.casefold() not in PARTS for name in _folders(path)):
         raise DataError(
             f"{base}: holds no sub-folders, one per class, though it is called {base.name}; if it is a class itself, "
@@ -67,7 +68,7 @@ def _unlabelled(path: Path, base: Path, where: str, notes: "_Notes") -> Found:
         kind = next((source for file, source in OTHER_FOLDERS.items() if (path / file).exists()), None)
         hint = f'; it looks like source = "{kind}"' if kind else ""
         raise DataError(f"{where}: holds neither images nor sub-folders of images, one per class{hint}")
-    return Found(path.name, where, Listing(files(base, images), None), notes=notes.lines())
+    return SourceListing(path.name, where, Listing(files(base, images), None), notes=notes.lines())
 
 
 def _refuse_organisations(base: Path, classes: Sequence[str], where: str) -> None:
@@ -88,7 +89,7 @@ def _test(path: Path, classes: Sequence[str], notes: "_Notes") -> Listing:
     return _labelled(path, [name for name in classes if (path / name).is_dir()], notes, classes)
 
 
-def clients(config: SourceConfig) -> Found:
+def clients(config: SourceConfig) -> SourceListing:
     """One folder or .npz file per client, each as the sources above read it; `public/` beside them is the public set.
 
     Clients are numbered in the order of their names.
@@ -113,7 +114,7 @@ def clients(config: SourceConfig) -> Found:
     lacking = [name for name, test in zip(members, tests, strict=True) if test is None]
     if lacking and len(lacking) < len(members):
         raise DataError(f"{where}: client {lacking[0]} has no test part while others have one; give all of them one")
-    return Found(
+    return SourceListing(
         path.name,
         where,
         _joined([one.train for one in found]),
@@ -126,7 +127,7 @@ def clients(config: SourceConfig) -> Found:
     )
 
 
-def _client(config: SourceConfig, path: Path) -> Found:
+def _client(config: SourceConfig, path: Path) -> SourceListing:
     return folder(_at(config, path)) if path.is_dir() else npz(_at(config, path))
 
 
@@ -134,7 +135,7 @@ def _at(config: SourceConfig, path: Path) -> SourceConfig:
     return config.model_copy(update={"path": str(path)})
 
 
-def _public(found: Found, names: Sequence[str]) -> Listing:
+def _public(found: SourceListing, names: Sequence[str]) -> Listing:
     """Its labels count, for measurements, where its classes are those of the private data, by name."""
     same = names if found.named else ()
     number = np.array([same.index(name) if name in same else -1 for name in found.class_names], dtype=np.int64)
@@ -142,7 +143,7 @@ def _public(found: Found, names: Sequence[str]) -> Listing:
 
 
 def _common_classes(
-    found: list[Found], names: Sequence[str], wanted: Sequence[str] | Sequence[int] | None
+    found: list[SourceListing], names: Sequence[str], wanted: Sequence[str] | Sequence[int] | None
 ) -> tuple[str, ...]:
     """All clients speak of the same classes; where some lack one on purpose, `data.classes` says which there are."""
     for number, one in enumerate(found):
@@ -167,7 +168,7 @@ def _common_classes(
     return _renumber_all(found, names, list(first))
 
 
-def _renumber_all(found: list[Found], names: Sequence[str], wanted: list[str]) -> tuple[str, ...]:
+def _renumber_all(found: list[SourceListing], names: Sequence[str], wanted: list[str]) -> tuple[str, ...]:
     for number, one in enumerate(found):
         if not set(one.class_names) & set(wanted):
             raise DataError(f"client {names[number]} has none of data.classes = {wanted}; leave it out or name more")
@@ -175,7 +176,7 @@ def _renumber_all(found: list[Found], names: Sequence[str], wanted: list[str]) -
     return tuple(wanted)
 
 
-def _renumbered(found: Found, wanted: list[str]) -> Found:
+def _renumbered(found: SourceListing, wanted: list[str]) -> SourceListing:
     """One client's classes in the numbers of all; it need not have every one."""
     own = [name for name in wanted if name in found.class_names]
     subset = found.only(own)

@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from manyheads.config.data import SourceConfig
+from manyheads.config.messages import nearest
 from manyheads.data.arrays import Labels
-from manyheads.data.listing import Found, Listing
+from manyheads.data.listing import Listing, SourceListing
 from manyheads.data.pictures import Entries
 from manyheads.data.sources.library import first_line, library
 from manyheads.data.sources.paths import path_of, where_of
 from manyheads.errors import ConfigurationError, DataError
-from manyheads.experiment import SourceConfig, nearest
 
 
-def huggingface(config: SourceConfig) -> Found:
+def huggingface(config: SourceConfig) -> SourceListing:
     """A data set of the `datasets` library: a folder of save_to_disk, local parquet files, or a name on the hub."""
     datasets = library("datasets", config)
     path = str(path_of(config))
@@ -30,7 +31,7 @@ def huggingface(config: SourceConfig) -> Found:
         image = _image_column(datasets, splits[0][1], where)
         found = [_listing(split, image, config, f"{where}: {name}") for name, split in splits]
     if found[0].labels is None:
-        return Found(Path(path).name, where, found[0])
+        return SourceListing(Path(path).name, where, found[0])
     names = getattr(splits[0][1].features[_label_column(splits[0][1], config)], "names", None)
     named = names is not None or np.asarray(found[0].labels).dtype.kind == "U"
     if names is None:  # labels without names are numbered in their order
@@ -39,7 +40,7 @@ def huggingface(config: SourceConfig) -> Found:
         found = [replace(part, labels=np.searchsorted(kinds, np.asarray(part.labels))) for part in found]
     found = [replace(part, labels=np.asarray(part.labels).astype(np.int64)) for part in found]
     test = found[1] if len(found) > 1 else None
-    return Found(Path(path).name, where, found[0], test, class_names=tuple(map(str, names)), named=named)
+    return SourceListing(Path(path).name, where, found[0], test, class_names=tuple(map(str, names)), named=named)
 
 
 def _wanted(splits: Mapping[str, Any], config: SourceConfig, where: str) -> list[tuple[str, Any]]:

@@ -4,8 +4,8 @@ import importlib
 import warnings
 from typing import Any
 
+from manyheads.config.data import SourceConfig
 from manyheads.errors import ConfigurationError
-from manyheads.experiment import SourceConfig
 
 
 def library(name: str, config: SourceConfig) -> Any:

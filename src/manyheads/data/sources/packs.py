@@ -12,22 +12,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from manyheads.data.listing import Found, Listing
+from manyheads.config.data import SourceConfig
+from manyheads.data.listing import Listing, SourceListing
 from manyheads.data.pictures import Array
 from manyheads.data.sources.paths import folder_of, where_of
 from manyheads.errors import DataError
-from manyheads.experiment import SourceConfig
 
 FORMAT = 1
 CARD = "pack.json"
 KINDS = {"images": "|u1", "names": "<u8", "labels": "<i8", "fine": "<i8", "owners": "<i8", "kept": "<i8"}
 
 
-def packed(config: SourceConfig) -> Found:
+def packed(config: SourceConfig) -> SourceListing:
     path = folder_of(config)
     card = read_card(path)
     parts = {name: _part(path, name, part) for name, part in card["parts"].items()}
-    return Found(
+    return SourceListing(
         card["name"],
         where_of(config, path),
         parts["train"],

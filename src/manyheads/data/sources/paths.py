@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from manyheads.config.data import SourceConfig
 from manyheads.errors import ConfigurationError, DataError
-from manyheads.experiment import SourceConfig
 
 
 def path_of(config: SourceConfig) -> Path:

@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from manyheads.config.data import SourceConfig
 from manyheads.data.arrays import Images, Labels
-from manyheads.data.listing import Found, Listing
+from manyheads.data.listing import Listing, SourceListing
 from manyheads.data.pictures import Array
 from manyheads.data.sources.paths import cannot_read, path_of, where_of
 from manyheads.errors import ConfigurationError, DataError
-from manyheads.experiment import SourceConfig
 from manyheads.seeds import generator
 
 DIGITS_TEST_SAMPLES = 360
 
 
-def digits(config: SourceConfig) -> Found:
+def digits(config: SourceConfig) -> SourceListing:
     """The 1,797 handwritten digits of 8 x 8 pixels that come with scikit-learn.
 
     They have no test part of their own: 360 samples, the same for every seed, are set aside.
@@ -37,10 +37,10 @@ def digits(config: SourceConfig) -> Found:
         Listing(Array(images[part], "digits"), labels[part])
         for part in (order[:DIGITS_TEST_SAMPLES], order[DIGITS_TEST_SAMPLES:])
     )
-    return Found("digits", "digits", train, test, class_names=tuple(str(name) for name in raw.target_names))
+    return SourceListing("digits", "digits", train, test, class_names=tuple(str(name) for name in raw.target_names))
 
 
-def npz(config: SourceConfig) -> Found:
+def npz(config: SourceConfig) -> SourceListing:
     """A NumPy file with `x_train`, `y_train`, and mostly `x_test`, `y_test` and `class_names`.
 
     Images are uint8, samples x height x width (x channels); labels are integers from 0. With `label = "coarse"` the
@@ -64,7 +64,7 @@ def npz(config: SourceConfig) -> Found:
     if classes > sum(map(len, known)):
         raise DataError(f"{where}: labels go up to {classes - 1}, which is more classes than there are samples")
     names = _class_names(where, arrays, classes, label)
-    return Found(
+    return SourceListing(
         path.stem,
         where,
         found["train"],

@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from manyheads.data.listing import Found, Listing
+from manyheads.config.data import SourceConfig
+from manyheads.config.messages import nearest
+from manyheads.data.listing import Listing, SourceListing
 from manyheads.data.pictures import Array, Entries
 from manyheads.data.sources.library import first_line, library
 from manyheads.data.sources.paths import path_of
 from manyheads.errors import ConfigurationError, DataError
-from manyheads.experiment import SourceConfig, nearest
 
 
-def torchvision(config: SourceConfig) -> Found:
+def torchvision(config: SourceConfig) -> SourceListing:
     """A data set of torchvision by the name of its class, such as CIFAR10, below the folder `path`."""
     datasets = library("torchvision.datasets", config)
     name, root, key = config.name, path_of(config), f"{config.section}.name"
@@ -36,7 +37,7 @@ def torchvision(config: SourceConfig) -> Found:
     names = [str(label) for label in getattr(parts["train"], "classes", None) or ()]
     named = len(names) >= classes
     shown = tuple(names) if named else tuple(map(str, range(classes)))
-    return Found(name, f'{key} = "{name}"', train, test, class_names=shown, named=named)
+    return SourceListing(name, f'{key} = "{name}"', train, test, class_names=shown, named=named)
 
 
 def _torchvision_part(kind: Any, root: Path, config: SourceConfig, part: str) -> Any:

@@ -1,0 +1,95 @@
+"""The losses of Multi-Headed Distillation, Eq. 1 to 5 of the paper, as pure functions.
+
+Eq. 1  L_i = CE(private, main head) + distillation terms          (summed in algorithms/mhd.py)
+Eq. 2  nu_emb * sum_j |xi_i - xi_j|^2 on normalised embeddings    embedding_loss
+Eq. 3  cross-entropy to every target                              targets with select = "all"
+Eq. 4  cross-entropy to the most confident candidate              targets with select = "most_confident"
+Eq. 5  head k learns from heads k - 1, summed over k              prediction_loss
+
+Letters: outputs.py. Head axis K: auxiliary heads 1 ... m, so that entry k - 1 of an axis K belongs to head k.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import log_softmax, normalize
+
+from manyheads.exchange.confidence import Confidence, confidence_of
+from manyheads.outputs import Outputs
+
+Select = Literal["most_confident", "random", "all"]
+
+
+def embedding_loss(own: Mapping[int, Tensor], foreign: Sequence[Tensor], counts: Sequence[Tensor] = ()) -> Tensor:
+    """Eq. 2: squared distance to each foreign embedding, all normalised; a mean over samples, a sum over targets.
+
+    rho(x) = x^2. `own` holds the own embedding by width: as it is, and mapped to each foreign width that differs.
+    The foreign embeddings get no gradient. `counts`: how much each counts, 1 without.
+    """
+    unit = {width: normalize(own_BE, dim=-1) for width, own_BE in own.items()}
+    distances = [
+        (unit[foreign_BE.shape[-1]] - normalize(foreign_BE.detach(), dim=-1)).square().sum(-1).mean()
+        for foreign_BE in foreign
+    ]
+    if counts:
+        distances = [count * distance for count, distance in zip(counts, distances, strict=True)]
+    return torch.stack(distances).sum() if distances else next(iter(own.values())).new_zeros(())
+
+
+def candidates(
+    own: Outputs, foreign: Sequence[Outputs], measure: Confidence, *, same_level: bool, self_target: bool
+) -> tuple[Tensor, Tensor]:
+    """The possible targets of every auxiliary head: probabilities J x B x K x C and confidences J x B x K.
+
+    In this order: the own head k - 1, then heads k - 1 of the others, with `same_level` also their heads k, and with
+    `self_target` the own head k.
+    """
+    heads = own.probabilities_BHC.shape[1]
+    lower, level = slice(0, heads - 1), slice(1, heads)
+    pairs = [(own, lower)] + [(other, lower) for other in foreign]  # others may not send their last head
+    if same_level:
+        pairs += [(other, level) for other in foreign]
+    if self_target:
+        pairs.append((own, level))
+    p_JBKC = torch.stack([outputs.probabilities_BHC[:, heads] for outputs, heads in pairs])
+    confidence_JBK = torch.stack([confidence_of(outputs, measure)[:, heads] for outputs, heads in pairs])
+    return p_JBKC.detach(), confidence_JBK.detach()
+
+
+def choose(confidence_JBK: Tensor, select: Select, uniform_BK: Tensor | None = None) -> Tensor:
+    """B x K: which candidate teaches. `most_confident`: the surest, ties go to the first. `random`: as drawn."""
+    if select == "random":
+        if uniform_BK is None:
+            raise ValueError('select = "random" needs uniform draws')
+        return (uniform_BK * len(confidence_JBK)).long().clamp_(max=len(confidence_JBK) - 1)
+    return confidence_JBK.argmax(0)
+
+
+def targets(p_JBKC: Tensor, confidence_JBK: Tensor, select: Select, uniform_BK: Tensor | None = None) -> Tensor:
+    """B x K x C: what each auxiliary head learns on each sample.
+
+    `most_confident` (Eq. 4) and `random`: the chosen candidate, sample by sample. `all` (Eq. 3): the sum over all
+    candidates but the own head k - 1, whether sure or not.
+    """
+    if select == "all":
+        return p_JBKC[1:].sum(0)
+    index = choose(confidence_JBK, select, uniform_BK)[None, :, :, None].expand(-1, -1, -1, p_JBKC.shape[-1])
+    return p_JBKC.gather(0, index)[0]
+
+
+def prediction_loss(logits_BHC: Tensor, target_BKC: Tensor) -> Tensor:
+    """Eq. 3 to 5: cross-entropy of head k to its target, a mean over samples and a sum over auxiliary heads."""
+    return -(target_BKC.detach() * log_softmax(logits_BHC[:, 1:], dim=-1)).sum((1, 2)).mean()
+
+
+def ramp_factor(step: int, steps: int, hold: float, rise: float) -> float:
+    """What the distillation terms are multiplied by: 0 for the first `hold` of the steps, then rising to 1.
+
+    Fractions of all steps; hold = rise = 0 is the paper. Without it the chain of heads can lock onto untrained targets.
+    """
+    done = step / steps
+    if done < hold:
+        return 0.0
+    return min(1.0, (done - hold) / rise) if rise > 0.0 else 1.0

@@ -1,0 +1,224 @@
+"""A client: its model, its optimizer, its private data, its pool, and the step that it takes."""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from manyheads.config.experiment import TrainingConfig
+from manyheads.data.batches import Rows, Samples, WindowRows
+from manyheads.exchange.origin import Origin
+from manyheads.exchange.pool import Pool
+from manyheads.exchange.predictions import Catalogue
+from manyheads.exchange.snapshot import Snapshot
+from manyheads.exchange.weights import Replica, WeightsSnapshot
+from manyheads.models.client_model import ClientModel
+from manyheads.models.dropout import begin_step, dropouts, seeded
+from manyheads.models.flat import FlatState
+from manyheads.outputs import Outputs
+from manyheads.seeds import generator
+
+Plan = Mapping[str, NDArray[Any]]  # what an algorithm drew for a window, each array with a leading axis of steps
+
+
+class Batch:
+    """All that one step needs: private samples, public rows, and what the algorithm drew for this step.
+
+    Pixels are gathered when they are first asked for: a step that trains on private samples only reads no others. What
+    `losses` reads it asks for here, not in `plan` itself: a captured step (engine/cuda.py) reads it on its device.
+    """
+
+    def __init__(self, client: "Client", private: Callable[[], Rows], public: Callable[[], Rows], plan: Plan) -> None:
+        self._client, self._private, self._public, self.plan = client, private, public, plan
+
+    @cached_property
+    def private(self) -> Rows:
+        return self._timed(self._private)
+
+    @cached_property
+    def labels(self) -> Tensor:
+        """Of the private samples."""
+        return self._client.private.labels(self.private.samples)
+
+    @cached_property
+    def public(self) -> Rows:
+        return self._timed(self._public)
+
+    def _timed(self, gather: Callable[[], Rows]) -> Rows:
+        begun = time.perf_counter()
+        rows = gather()
+        self._client.data_seconds += time.perf_counter() - begun
+        return rows
+
+    def public_labels(self) -> Tensor:
+        """Of the public samples: for measurements, and for algorithms whose public set is labelled."""
+        assert self._client.public is not None
+        return self._client.public.labels(self.public.samples)
+
+    @property
+    def phase(self) -> int:
+        """What kind of step it is, where an algorithm has several: `phase` of its plan."""
+        return int(self.plan["phase"])
+
+    def number(self, name: str) -> float | Tensor:
+        """A number of the plan."""
+        return float(self.plan[name])
+
+    def array(self, name: str) -> Tensor | None:
+        """An array of the plan, on the device; None where there is none."""
+        drawn = self.plan.get(name)
+        return None if drawn is None else torch.from_numpy(np.asarray(drawn)).to(self._client.state.values.device)
+
+    @cached_property
+    def foreign(self) -> list[Outputs]:
+        """What the drawn snapshots of the pool (`targets` of the plan) say about the public rows."""
+        return [self._client.pool.entries[entry].outputs(self.public) for entry in self.plan["targets"].tolist()]
+
+    def foreign_embeddings(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Those that were shown, and how much each counts, where that is not 1."""
+        return [said.embedding_BE for said in self.foreign if said.embedding_BE is not None], []
+
+
+Losses = Callable[["Client", Batch, int], Mapping[str, Tensor]]
+
+
+@dataclass
+class Client:
+    """One participant. Nothing of it reaches another client but through a snapshot."""
+
+    index: int
+    name: str
+    seed: int
+    training: TrainingConfig
+    make_model: Callable[[], ClientModel]  # its architecture, with numbers still to be filled in
+    model: ClientModel
+    private: Samples
+    public: Samples | None
+    primary_labels: tuple[int, ...]
+    label_distribution: NDArray[np.float64]  # of its private samples
+    judged_by: NDArray[np.float64]  # how much each kind of test sample counts in its private accuracy
+    pool: Pool
+    clients: int  # how many there are
+    origin: Origin  # of its snapshots
+    bytes_received: int = 0
+    data_seconds: float = 0.0  # spent on drawing and gathering batches
+    memory: dict[str, Tensor] = field(default_factory=dict)  # what an algorithm keeps of it between two exchanges
+
+    def __post_init__(self) -> None:
+        self.state = FlatState(self.model)
+        self.momentum = torch.zeros_like(self.state.parameters)
+        self._dropouts = dropouts(self.model)
+
+    @property
+    def replica(self) -> Replica:
+        """Where this client's snapshots are asked."""
+        return self.origin.replica
+
+    @property
+    def catalogue(self) -> Catalogue | None:
+        return self.origin.catalogue
+
+    def snapshot(self, step: int) -> WeightsSnapshot:
+        """This client as it is now."""
+        return self.origin.checkpoint(step, self.state.values.clone(), self.state.copy_integers(), self.memory)
+
+    def restored_snapshot(self, step: int, tensors: Mapping[str, Tensor]) -> Snapshot:
+        """This client as it was at `step`, from what `Snapshot.tensors` gave."""
+        return self.origin.restored(step, tensors)
+
+    @property
+    def asks_by_window(self) -> bool:
+        """Whether it is told only the rows that it draws until the next exchange, instead of whole tables."""
+        return self.catalogue is not None and not self.catalogue.whole
+
+    def batches(self, start: int, stop: int, plan: Plan) -> "WindowBatches":
+        """The batches of steps start ... stop - 1."""
+        return WindowBatches(self, start, stop, plan)
+
+    def step(self, losses: Losses, batch: Batch, step: int, learning_rate: float) -> tuple[tuple[str, ...], Tensor]:
+        """One step of SGD with momentum on the sum of the named losses; returns their names and values."""
+        self.state.gradient.zero_()
+        with self._draws(step):
+            terms = losses(self, batch, step)
+            values = torch.stack(tuple(terms.values()))
+            values.sum().backward()  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            gradient = self.state.gradient.add_(self.state.parameters, alpha=self.training.weight_decay)
+            self.momentum.mul_(self.training.momentum).add_(gradient)
+            self.state.parameters.sub_(self.momentum, alpha=learning_rate)
+        return tuple(terms), values.detach()
+
+    def _draws(self, step: int) -> AbstractContextManager[None]:
+        """Every draw that the model makes in a step has a name, too."""
+        if self._dropouts:
+            begin_step(self._dropouts, generator(self.seed, "dropout", self.index, step))
+        if not self.model.foreign:
+            return nullcontext()
+        return seeded(generator(self.seed, "foreign draws", self.index, step), self.state.values.device)
+
+
+class WindowBatches:
+    """The batches of a window: every index and draw is made at once, the pixels when a batch is asked for."""
+
+    def __init__(self, client: Client, start: int, stop: int, plan: Plan) -> None:
+        self._client, self._start, self._plan = client, start, plan
+        training = client.training
+        # A plan may say which batch of the private stream is due, where not every step takes one.
+        self._private_step = plan.get("private step", np.arange(start, stop))
+        first, last = int(self._private_step[0]), int(self._private_step[-1])
+        self._private = client.private.window(first, last + 1, training.batch_size)
+        self._public: WindowRows | None = None
+        if client.public is not None and "public" not in plan:
+            self._public = client.public.window(start, stop, training.public_batch_size)
+
+    def at(self, step: int) -> Batch:
+        """The batch of a step of the window."""
+        client, dtype, step = self._client, self._client.state.values.dtype, step - self._start
+        plan = {name: array[step] for name, array in self._plan.items()}
+
+        def private() -> Rows:
+            return client.private.rows(self._private, int(self._private_step[step] - self._private_step[0]), dtype)
+
+        def public() -> Rows:
+            assert client.public is not None, "this algorithm reads no public data"
+            if "public" in plan:  # rows of the algorithm's own choosing
+                return client.public.named(plan["public"], int(plan["view"]), dtype)
+            assert self._public is not None
+            return client.public.rows(self._public, step, dtype)
+
+        return Batch(client, private, public, plan)
+
+
+def learning_rate(config: TrainingConfig, step: int) -> float:
+    """Linear warm-up, then a half cosine down to zero, or constant."""
+    if step < config.warmup_steps:
+        return config.learning_rate * (step + 1) / config.warmup_steps
+    if config.schedule == "constant":
+        return config.learning_rate
+    done = (step - config.warmup_steps) / max(1, config.steps - config.warmup_steps)
+    return config.learning_rate * 0.5 * (1.0 + math.cos(math.pi * done))
+
+
+def shown_weights(client: Client, step: int) -> Snapshot:
+    """A checkpoint, as the paper simulates the exchange."""
+    return client.snapshot(step)
+
+
+def shown_predictions(client: Client, step: int) -> Snapshot:
+    """A table of what it says about every public row, encoded and decoded as on its way to another machine."""
+    assert client.catalogue is not None
+    return client.catalogue.accept(client.catalogue.table(client.snapshot(step), client.catalogue.declare()))
+
+
+SNAPSHOTS: dict[str, Callable[[Client, int], Snapshot]] = {
+    "weights": shown_weights,
+    "predictions": shown_predictions,
+}

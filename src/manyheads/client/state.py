@@ -1,0 +1,76 @@
+"""All of a client that changes while it trains, as tensors: what a save keeps, and what moves a client."""
+
+import json
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from manyheads.client.client import Client
+from manyheads.errors import START_AGAIN, RunError
+from manyheads.exchange.origin import Origin
+from manyheads.exchange.snapshot import Snapshot
+from manyheads.exchange.weights import checkpoint
+
+MEMORY = "memory "  # before the names of what an algorithm keeps of a client
+
+
+@dataclass(frozen=True)
+class ClientState:
+    """All of a client that changes while it trains, on the CPU: what a save keeps, and what moves a client."""
+
+    tensors: dict[str, Tensor]
+    layout: str  # of its flat tensor, as JSON
+    pool: list[str]  # names of the snapshots in its pool
+    bytes_received: int
+
+
+Snapshots = dict[str, dict[str, Tensor]]  # the tensors of snapshots, by name
+
+
+def states_of(
+    clients: Sequence[Client], known: Container[str], *, pools: bool = True
+) -> tuple[list[ClientState], Snapshots]:
+    """The states of clients, and the snapshots in their pools that are not `known`; a run that has ended needs none."""
+    states, snapshots = [], dict[str, dict[str, Tensor]]()
+    for client in clients:
+        entries = {_name(entry): entry for entry in client.pool.entries} if pools else {}
+        for name, entry in entries.items():
+            if name not in known and name not in snapshots:
+                snapshots[name] = _on_cpu(entry.tensors())
+        memory = {f"{MEMORY}{name}": tensor for name, tensor in client.memory.items()}
+        tensors = _on_cpu({**checkpoint(client.state), "momentum": client.momentum, **memory})
+        pool = [_name(entry) for entry in client.pool.entries] if pools else []
+        states.append(ClientState(tensors, json.dumps(client.state.describe()), pool, client.bytes_received))
+    return states, snapshots
+
+
+def restore_client(client: Client, state: ClientState, where: str) -> None:
+    """Put a client, without its pool, back to a state."""
+    tensors, expected = state.tensors, {**checkpoint(client.state), "momentum": client.momentum}
+    memory = {name.removeprefix(MEMORY): tensor for name, tensor in tensors.items() if name.startswith(MEMORY)}
+    fits = len(tensors) == len(expected) + len(memory) and all(
+        name in tensors and tensors[name].shape == own.shape and tensors[name].dtype == own.dtype
+        for name, own in expected.items()
+    )
+    if not fits:
+        raise RunError(f"{where}: does not fit the model of {client.name}; {START_AGAIN}")
+    client.state.load(tensors["values"], {name: tensors[f"integer {name}"] for name in client.state.integers})
+    client.momentum.copy_(tensors["momentum"])
+    client.memory = {name: tensor.to(client.momentum.device) for name, tensor in memory.items()}
+    client.bytes_received = state.bytes_received
+
+
+def restored_snapshot(name: str, tensors: Mapping[str, Tensor], origins: Sequence[Origin]) -> Snapshot:
+    """The reverse of `Snapshot.tensors`, wherever its client lives."""
+    _, step, _, client = name.removesuffix(".safetensors").split("-")
+    return origins[int(client)].restored(int(step), tensors)
+
+
+def _name(snapshot: Snapshot) -> str:
+    """Of a snapshot's file."""
+    return f"snapshot-{snapshot.step:08d}-client-{snapshot.client:04d}.safetensors"
+
+
+def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu() for name, tensor in tensors.items()}

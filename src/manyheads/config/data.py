@@ -1,0 +1,123 @@
+"""`[data]`: where samples come from, and how they are dealt out."""
+
+import math
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import (
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
+
+from manyheads.config.types import Fraction, Positive, Section
+
+MAY_HAVE_PUBLIC = ("clients", "folder", "packed")  # sources that may bring a public part of their own
+
+
+class PrimaryLabels(Section):
+    """Which labels are primary for whom: `random` subsets of a fixed size, or `even` shares."""
+
+    assignment: Literal["random", "even"] = "random"
+    per_client: Positive | None = None  # random: labels per client; default a quarter of all, as in the paper
+    clients_per_label: Positive | None = None  # even: clients that have a label as primary; default 2
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.assignment == "even" and self.per_client is not None:
+            raise ValueError('per_client goes with assignment = "random"; with "even", give clients_per_label')
+        if self.assignment == "random" and self.clients_per_label is not None:
+            raise ValueError('clients_per_label goes with assignment = "even"; with "random", give per_client')
+        if self.assignment == "even" and self.clients_per_label is None:
+            object.__setattr__(self, "clients_per_label", 2)
+        return self
+
+
+class SourceConfig(Section):
+    """Where images come from. Which of these keys a source reads stands beside it in data/sources."""
+
+    section: ClassVar[str] = "data.public"  # as messages call it
+
+    source: str
+    path: str | None = None
+    name: str | None = None  # torchvision: the data set; huggingface: its configuration
+    download: bool | None = None  # torchvision, huggingface: whether it may be fetched
+    label: str | None = None  # npz: "coarse" reads coarse_train and coarse_test; huggingface: a column
+    fine_label: str | None = None  # finer classes, beside the labels that are learnt
+    train_split: str | None = None  # huggingface
+    test_split: str | None = None
+    classes: list[str] | list[int] | None = None  # only these, in this order; by name or by number
+
+    @field_validator("classes", mode="before")
+    @classmethod
+    def _some_classes(cls, given: object) -> object:
+        kinds = {type(name) for name in given} if isinstance(given, list) else set()
+        if given is not None and (kinds not in ({str}, {int}) or len(set(given)) != len(given)):  # type: ignore[arg-type, call-overload]
+            raise ValueError("must be a list of different class names, or of class numbers")
+        return given
+
+
+def _size(given: object) -> object:
+    sides = given if isinstance(given, list) else [given, given]
+    if given is not None and not (len(sides) == 2 and all(type(side) is int and side > 0 for side in sides)):
+        raise ValueError("must be a number of pixels above 0, or [height, width]")
+    return given
+
+
+class DataConfig(SourceConfig):
+    section: ClassVar[str] = "data"
+
+    size: int | list[int] | None = None  # every image is resized to it; default: as they are, all of one size
+    fit: Literal["stretch", "crop"] = "stretch"  # what resizing does to another aspect ratio
+    channels: Literal[1, 3] | None = None  # grey or colour; default: as they are
+    test_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None  # of a source that has no test part
+    # A part of the training samples; all of them; what the source has; or images from elsewhere, as a table.
+    public: Annotated[
+        Annotated[Literal["fraction", "all", "own", "none"] | None, Tag("(word)")]
+        | Annotated[SourceConfig, Tag("(table)")],
+        Discriminator(lambda given: "(table)" if isinstance(given, dict | SourceConfig) else "(word)"),
+    ] = None
+    public_fraction: Fraction = 0.1
+    private_fraction: Fraction | None = None  # of all training samples; default: what the other parts leave
+    validation_fraction: Fraction = 0.0
+    partition: Literal["skew", "dirichlet", "fine"] = "skew"
+    skew: Annotated[float, Field(ge=0.0)] = 100.0
+    alpha: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 0.3
+    primary_labels: PrimaryLabels = PrimaryLabels()
+    samples_per_class: Positive | None = None  # a client keeps at most so many; default: all that it gets
+    augment: Literal["none", "crop-flip", "resized-crop-flip"] = "crop-flip"
+    public_views: Positive = 1  # of each public sample, where predictions are exchanged
+
+    _sides = field_validator("size", mode="before")(_size)
+
+    @model_validator(mode="after")
+    def _fractions(self) -> Self:
+        own = self.public is None and self.source in MAY_HAVE_PUBLIC
+        left = 1.0 - self.validation_fraction - (0.0 if own else self._public_share)
+        if left < -1e-9:
+            raise ValueError("public_fraction and validation_fraction are together more than all training samples")
+        if self.private_fraction is not None and self.private_fraction > left + 1e-9:
+            raise ValueError(
+                f"private_fraction = {self.private_fraction:g}: public and validation parts leave {max(0.0, left):g}"
+            )
+        return self
+
+    @property
+    def private_share(self) -> float:
+        """`private_fraction`, or where it is not given what the other parts leave."""
+        if self.private_fraction is not None:
+            return self.private_fraction
+        return round(max(0.0, 1.0 - self._public_share - self.validation_fraction), 12)
+
+    @property
+    def _public_share(self) -> float:
+        """Of the training samples, those that are public and nobody's."""
+        return self.public_fraction if self.public in (None, "fraction") else 0.0
+
+    @field_validator("skew")
+    @classmethod
+    def _number(cls, skew: float) -> float:
+        if math.isnan(skew):
+            raise ValueError("must be a number of at least 0, or inf")
+        return skew

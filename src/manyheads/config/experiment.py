@@ -1,0 +1,173 @@
+"""The typed configuration of an experiment, and its way from and to TOML.
+
+The sections mirror the file: `[data]`, `[model]`, `[algorithm]`, `[graph]`, `[training]`, `[evaluate]`.
+`[algorithm]` and `[graph]` are open here: the entry that `name` points at knows its own keys and checks them.
+"""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tomli_w
+from pydantic import (
+    Field,
+    ValidationError,
+    field_validator,
+)
+
+from manyheads.config.data import DataConfig
+from manyheads.config.messages import explain, known_keys
+from manyheads.config.toml import apply_override, names_an_entry, read_text, without_none
+from manyheads.config.types import Count, NonNegative, OpenSection, Positive, Section
+from manyheads.errors import ConfigurationError
+
+
+class AlgorithmConfig(OpenSection):
+    name: str = "mhd"
+
+
+class GraphConfig(OpenSection):
+    name: str = "complete"
+
+
+class ModelConfig(Section):
+    backbone: str | list[str] = "resnet18"  # one for all, or a list with one per client; so is the width
+    stem: Literal["small", "large"] = "small"
+    width: int | list[int] = 64
+    weights: str | list[str] | None = None  # a safetensors file to start the backbone from; "" in a list: none
+    auxiliary_heads: Count = 4
+    heads_see: Literal["embedding", "feature_map"] = (
+        "embedding"  # of our backbones: their last map's mean, or all of it
+    )
+
+    @field_validator("backbone", mode="before")
+    @classmethod
+    def _names(cls, given: object) -> object:
+        if not all(isinstance(name, str) for name in (given if isinstance(given, list) else [given])):
+            raise ValueError("must be a name, or a list of names with one per client")
+        return given
+
+    @field_validator("width", mode="before")
+    @classmethod
+    def _widths(cls, given: object) -> object:
+        if not all(type(width) is int and width > 0 for width in (given if isinstance(given, list) else [given])):
+            raise ValueError("must be a number of channels above 0, or a list with one per client")
+        return given
+
+    @field_validator("weights", mode="before")
+    @classmethod
+    def _files(cls, given: object) -> object:
+        if given is not None and not all(isinstance(x, str) for x in (given if isinstance(given, list) else [given])):
+            raise ValueError('must be a safetensors file, or a list of files with one per client ("": none)')
+        return given
+
+    def of(self, client: int) -> "ModelConfig":
+        """The model of one client."""
+        own: dict[str, Any] = {key: getattr(self, key)[client] for key in self.lists}
+        own["weights"] = own.get("weights", self.weights) or None
+        return self.model_copy(update=own)
+
+    @property
+    def lists(self) -> dict[str, int]:
+        """The keys that hold one value per client, and how many they hold."""
+        keys = ("backbone", "width", "weights")
+        return {key: len(value) for key in keys if isinstance(value := getattr(self, key), list)}
+
+
+class TrainingConfig(Section):
+    steps: Positive = 4_000
+    batch_size: Annotated[int, Field(ge=2)] = 128  # BatchNorm cannot learn from one sample
+    public_batch_size: Annotated[int, Field(ge=2)] = 128
+    learning_rate: Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)] = 0.05
+    warmup_steps: Count = 200
+    schedule: Literal["cosine", "constant"] = "cosine"
+    momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.9
+    weight_decay: Annotated[float, Field(ge=0.0, le=1e6)] = 5e-4
+    log_every: Positive = 50  # a window is at most this long: losses are recorded and a stop is heeded at its end
+    save_seconds: NonNegative = 60.0
+
+
+class EvaluateConfig(Section):
+    every: Positive = 1_000
+    probe: bool = False  # at the end: how much a fresh linear head on each frozen embedding could know
+
+
+class Experiment(Section):
+    """All that decides the numbers of a run. `Experiment.load` reads one; `str(experiment)` is its TOML."""
+
+    seed: Annotated[int, Field(ge=0)] = 0
+    clients: Positive
+    groups: list[list[int]] = []  # noqa: RUF012 - clients that average among themselves and are one node of the graph
+    data: DataConfig
+    model: ModelConfig = ModelConfig()
+    algorithm: AlgorithmConfig = AlgorithmConfig()
+    graph: GraphConfig = GraphConfig()
+    training: TrainingConfig = TrainingConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigurationError(explain(error, known=known_keys(type(self)))) from None
+
+    @classmethod
+    def load(cls, path: str | Path, overrides: Iterable[str] = ()) -> "Experiment":
+        """Read a TOML file; each override is `key.path=value` with the value written as in TOML."""
+        return cls.from_toml(read_text(Path(path)), str(path), overrides)
+
+    @classmethod
+    def from_toml(cls, text: str, name: str = "experiment", overrides: Iterable[str] = ()) -> "Experiment":
+        try:
+            values = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigurationError(f"{name}: not valid TOML: {error}") from None
+        # A new name comes first: it lets go of the keys that belonged to the old one.
+        for override in sorted(overrides, key=lambda text: not names_an_entry(text)):
+            apply_override(values, override)
+        return cls(**values)
+
+    def with_values(self, **values: Any) -> "Experiment":
+        """The same experiment with some keys replaced; sections are given as dicts and merged key by key.
+
+        >>> digits = Experiment(clients=8, data={"source": "digits"})
+        >>> digits.with_values(seed=1, training={"steps": 100}).training.steps
+        100
+        """
+        merged = self.model_dump()
+        for key, value in values.items():
+            if isinstance(value, Mapping) and isinstance(merged.get(key), dict):
+                changed_name = key != "data" and "name" in value and value["name"] != merged[key].get("name")
+                merged[key] = dict(value) if changed_name else {**merged[key], **value}
+            else:
+                merged[key] = value
+        return Experiment(**without_none(merged))
+
+    def __str__(self) -> str:
+        return tomli_w.dumps(without_none(self.model_dump()))
+
+    def keys(self) -> dict[str, object]:
+        """Every key that decides numbers but for the seed, with its section: `training.steps`."""
+        found: dict[str, object] = {}
+
+        def add(values: Mapping[str, Any], prefix: str) -> None:
+            for key, value in values.items():
+                if isinstance(value, Mapping):
+                    add(value, f"{prefix}{key}.")
+                else:
+                    found[prefix + key] = value
+
+        add(self.model_dump(exclude={"seed": True, "training": {"save_seconds"}}), "")
+        return found
+
+    def fingerprint(self, *, seed: bool = True) -> str:
+        """A hash of every key that decides numbers (how often to save does not), with or without the seed.
+
+        Of what differs from defaults: a new key changes no hash of experiments without it.
+        """
+        without: dict[str, Any] = {"training": {"save_seconds"}, **({} if seed else {"seed": True})}
+        values = self.model_dump(exclude=without, exclude_defaults=True)
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

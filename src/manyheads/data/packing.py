@@ -1,0 +1,77 @@
+"""The files that images are packed into, filled chunk by chunk."""
+
+import hashlib
+import io
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from manyheads.data.arrays import content_hashes
+from manyheads.data.frame import Frame
+from manyheads.data.pictures import Pictures
+from manyheads.data.reading import Reading, read_into
+
+
+@dataclass(frozen=True, eq=False)
+class PackJob:
+    """What every worker has to know."""
+
+    out: Path
+    frame: Frame
+    pictures: dict[str, Pictures]
+
+    def file(self, part: str, kind: str) -> Path:
+        return self.out / f"{part}-{kind}.npy"
+
+    def make_room(self) -> set[str]:
+        """Files of their full size, mostly holes until they are filled; returns the parts that are new."""
+        new = set()
+        for part, pictures in self.pictures.items():
+            for kind, shape, dtype in self._arrays(part, len(pictures)):
+                header = _header(shape, dtype)
+                size = len(header) + int(np.prod(shape)) * np.dtype(dtype).itemsize
+                file = self.file(part, kind)
+                if not file.exists() or file.stat().st_size != size:
+                    with file.open("wb") as stream:
+                        stream.write(header)
+                        stream.truncate(size)
+                    new.add(part)
+        return new
+
+    def _arrays(self, part: str, count: int) -> list[tuple[str, tuple[int, ...], str]]:
+        return [("images", (count, *self.frame.shape), "|u1"), ("names", (count,), "<u8")]
+
+    def fill(self, part: str, chunk: range) -> Reading:
+        """Read a chunk and write it at its place."""
+        pictures = self.pictures[part].select(np.array(chunk))
+        pixels = np.zeros((len(chunk), *self.frame.shape), dtype=np.uint8)
+        reading = read_into(pictures, self.frame, pixels)
+        arrays: dict[str, NDArray[Any]] = {"images": pixels, "names": content_hashes(pixels)}
+        for kind, shape, dtype in self._arrays(part, len(self.pictures[part])):
+            array = arrays[kind]
+            with self.file(part, kind).open("r+b") as stream:
+                stream.seek(len(_header(shape, dtype)) + chunk.start * array[0].nbytes)
+                stream.write(array.data)
+        return reading
+
+    def state(self, part: str, chunk: range) -> str:
+        """Changes when one of its images does."""
+        return hashlib.sha256(
+            self.pictures[part].select(np.array(chunk)).state().encode(errors="surrogateescape")
+        ).hexdigest()
+
+    def sync(self) -> None:
+        for part in self.pictures:
+            for kind in ("images", "names"):
+                with self.file(part, kind).open("rb") as stream:
+                    os.fsync(stream.fileno())
+
+
+def _header(shape: tuple[int, ...], dtype: str) -> bytes:
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, {"descr": dtype, "fortran_order": False, "shape": shape})
+    return buffer.getvalue()

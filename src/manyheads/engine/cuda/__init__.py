@@ -1,0 +1,1 @@
+"""One GPU: the steps of all clients as one CUDA graph."""

@@ -1,0 +1,298 @@
+"""One GPU: the steps of all clients as one CUDA graph, several streams inside it.
+
+Before a stretch of steps everything that they read is put on the device (student.py, teachers.py); then the graph is
+replayed, once for each step, and the host only looks on.
+"""
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from manyheads.algorithms.base import Algorithm
+from manyheads.client.client import Client, Plan
+from manyheads.data.batches import WindowRows
+from manyheads.engine.base import Progress, Window, WindowLosses
+from manyheads.engine.cuda.capture import CapturedStep, capture, draws_from_torch, why_not_captured
+from manyheads.engine.cuda.student import Student
+from manyheads.engine.cuda.teachers import Teachers
+from manyheads.engine.memory import KNOBS
+from manyheads.engine.plain import PlainTrainer
+from manyheads.errors import TrainingError
+
+STREAMS = 8  # clients that train at the same time: more do not make it faster, and each needs its activations
+STEPS_AT_ONCE = 128  # that are loaded, at most
+LOADED_SHARE = 0.1  # of the memory of a GPU that what is loaded may take
+IN_FLIGHT = 16  # steps between two looks at how far it is
+
+
+class CudaTrainer:
+    """The trainer of the cuda engine. On a CPU the same steps are taken without a graph: for tests."""
+
+    def __init__(self, precision: str) -> None:
+        self._low_dtype = torch.bfloat16 if precision == "bf16" else None
+        self._students: list[Student] = []
+        self._plain: list[Client] = []  # those whose step cannot be captured
+        self._graphs: dict[object, CapturedStep] = {}
+        self._teachers: dict[tuple[tuple[int, ...], int], Teachers] = {}  # of which students, and how many targets
+        self._streams: list[torch.cuda.Stream] = []
+        self._reader = ThreadPoolExecutor(1, "images")
+        self._memory_pool: Any = None
+        self._passes: dict[int, int] = {}  # of the graph that is replayed: batches of each client in a step
+        self.notes: list[str] = []  # what a person should know and was not told yet
+        self._said: set[str] = set()
+        self._data_seconds = 0.0
+
+    def train(
+        self, clients: Sequence[Client], algorithm: Algorithm, window: Window, progress: Progress
+    ) -> WindowLosses:
+        if not (self._students or self._plain):
+            self._prepare(clients, algorithm)
+        found: dict[int, Tensor] = {}
+        terms: tuple[str, ...] = ()
+        self._data_seconds = 0.0
+        if self._students:
+            terms, found = self._train_students(algorithm, window, progress)
+        if self._plain:  # after the others: the first capture may have added to them
+            rest = PlainTrainer().train(self._plain, algorithm, window, progress)
+            terms, self._data_seconds = rest.terms, self._data_seconds + rest.data_seconds
+            found |= {client.index: own for client, own in zip(self._plain, rest.values, strict=True)}
+        finite = torch.stack([torch.isfinite(client.state.values).all() for client in clients]).tolist()
+        values = torch.stack([found[client.index] for client in clients])
+        return WindowLosses(terms, values, tuple(finite), self._data_seconds)
+
+    def _prepare(self, clients: Sequence[Client], algorithm: Algorithm) -> None:
+        device = clients[0].state.values.device
+        self._counter_1 = torch.zeros(1, dtype=torch.int64, device=device)
+        self._capacity = _capacity(clients, algorithm)
+        for client in clients:
+            if client.model.foreign and draws_from_torch(client):
+                self._give_up(client, "it draws from torch's own generator")
+            else:
+                made = Student(client, algorithm, self._low_dtype, self._capacity, self._counter_1)
+                self._students.append(made)
+
+    def _give_up(self, client: Client, why: str) -> None:
+        """Train a client as the plain engine does; said once for each architecture."""
+        self._plain.append(client)
+        said = f"cannot be captured in a CUDA graph ({why}); trained step by step, as the plain engine does"
+        text = f"{type(client.model.backbone).__name__} {said}"
+        if text not in self._said:
+            self._said.add(text)
+            self.notes.append(text)
+
+    def _train_students(
+        self, algorithm: Algorithm, window: Window, progress: Progress
+    ) -> tuple[tuple[str, ...], dict[int, Tensor]]:
+        plans = {s.client.index: algorithm.plan(s.client, window.start, window.stop) for s in self._students}
+        phases = [plan["phase"] for plan in plans.values() if "phase" in plan]
+        found: dict[int, list[Tensor]] = {index: [] for index in plans}
+        for start, stop in _stretches(window, phases, self._capacity):
+            here = slice(start - window.start, stop - window.start)
+            parts = {index: {name: of[here] for name, of in plan.items()} for index, plan in plans.items()}
+            load = partial(self._load, start, stop, parts)
+            load()
+            step = self._ready(load)
+            self._counter_1.zero_()
+            for student in self._students:  # before the steps: it is read while the device is busy with them
+                ahead = min(stop + (stop - start), student.client.training.steps)
+                student.fetch_ahead(stop, ahead, self._reader)
+            self._replay(step, stop - start, progress)
+            for student in self._students:
+                student.counted(stop - start, self._passes.get(student.client.index, student.model.passes))
+                found[student.client.index].append(student.losses[: stop - start].to("cpu", copy=True))
+        terms = self._students[0].terms if self._students else ()
+        kept = {student.client.index for student in self._students}
+        return terms, {index: torch.cat(values) for index, values in found.items() if index in kept}
+
+    def _load(self, start: int, stop: int, plans: Mapping[int, Plan]) -> None:
+        """Everything that the steps of a stretch read."""
+        begun = time.perf_counter()
+        here = [plans[student.client.index] for student in self._students]
+        rows = [student.load(start, stop, plan) for student, plan in zip(self._students, here, strict=True)]
+        self._data_seconds += time.perf_counter() - begun
+        self._ask_teachers(here, rows)
+
+    def _replay(self, step: Callable[[], None], steps: int, progress: Progress) -> None:
+        """Hand the steps to the device, and say how far it is."""
+        under_way: deque[tuple[torch.cuda.Event, int]] = deque()
+        for done in range(1, steps + 1):
+            step()
+            if self._counter_1.is_cuda and (done % IN_FLIGHT == 0 or done == steps):
+                event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+                event.record()
+                under_way.append((event, (done - 1) % IN_FLIGHT + 1))
+                while len(under_way) > (0 if done == steps else 2):
+                    reached, since = under_way.popleft()
+                    reached.synchronize()
+                    progress(since * len(self._students))
+        if not self._counter_1.is_cuda:
+            progress(steps * len(self._students))
+
+    def _ask_teachers(self, plans: Sequence[Plan], rows: Sequence[WindowRows | None]) -> None:
+        """Those students that have as many targets are answered together; mostly all of them."""
+        alike: dict[int, list[int]] = {}
+        for number, plan in enumerate(plans):
+            alike.setdefault(plan["targets"].shape[1] if "targets" in plan else 0, []).append(number)
+        for targets, numbers in alike.items():
+            students = [self._students[number] for number in numbers]
+            asked = [own for number in numbers if (own := rows[number]) is not None]
+            if not targets or not asked:
+                for student in students:
+                    student.said = []
+                continue
+            teachers = self._teachers_of(students, targets)
+            pools = [student.client.pool.entries for student in students]
+            teachers.ask(pools, [plans[number]["targets"] for number in numbers], asked)
+            for place, student in enumerate(students):
+                student.said = teachers.of(place)
+
+    def _teachers_of(self, students: Sequence[Student], targets: int) -> Teachers:
+        key = tuple(student.client.index for student in students), targets
+        if key not in self._teachers:
+            client = students[0].client
+            assert client.public is not None
+            told = client.catalogue if client.asks_by_window else None
+            dtype = client.state.values.dtype
+            self._teachers[key] = Teachers(len(students), targets, self._capacity, client.public, dtype, told)
+        return self._teachers[key]
+
+    def _ready(self, load_again: Callable[[], None]) -> Callable[[], None]:
+        """One step of all, ready to be taken: the graph of what is loaded, captured where it is new."""
+        if not self._counter_1.is_cuda:
+            return self._all
+        key = tuple(student.key for student in self._students)
+        if key not in self._graphs:
+            if not self._graphs:
+                self._try_each()
+                self._choose_streams()
+                load_again()
+                key = tuple(student.key for student in self._students)
+            if not self._students:
+                return lambda: None
+            with self._put_back():
+                captured = capture(self._all, self._pool())
+                passes = {student.client.index: student.model.passes for student in self._students}
+                self._graphs[key] = CapturedStep(captured, passes)
+        self._passes = self._graphs[key].passes
+        return self._graphs[key].captured.replay
+
+    def _pool(self) -> Any:
+        """Memory that all graphs share: they are replayed one after the other, and nothing of a step outlives it."""
+        if self._memory_pool is None:
+            self._memory_pool = torch.cuda.graph_pool_handle()
+        return self._memory_pool
+
+    def _try_each(self) -> None:
+        """Each architecture alone: one that cannot be captured must not spoil the graph of all."""
+        tried: dict[object, str | None] = {}
+        with self._put_back():
+            for student in list(self._students):
+                kind = student.client.replica if student.client.model.foreign else None  # one for equal architectures
+                if kind not in tried:
+                    tried[kind] = why_not_captured(student.step, self._counter_1)
+                problem = tried[kind]
+                if problem is not None:
+                    self._students.remove(student)
+                    self._give_up(student.client, problem)
+
+    def _choose_streams(self) -> None:
+        """As many as there is memory for: clients of one stream use the same, one after the other."""
+        if not self._students:
+            return
+        device = self._counter_1.device
+        each = 1
+        with self._put_back():
+            for student in {id(student.client.replica): student for student in self._students}.values():
+                torch.cuda.synchronize(device)
+                torch.cuda.reset_peak_memory_stats(device)
+                before = torch.cuda.memory_allocated(device)
+                student.step()
+                torch.cuda.synchronize(device)
+                each = max(each, int(1.3 * (torch.cuda.max_memory_allocated(device) - before)))
+        torch.cuda.empty_cache()
+        clients = [student.client for student in self._students]
+        coming = sum(c.pool.size * c.state.values.nbytes for c in clients)  # snapshots, if all were different
+        entries = [getattr(entry, "kept", entry) for c in clients for entry in c.pool.entries]
+        held = {id(entry): entry for entry in entries}
+        coming -= sum(getattr(entry, "values", self._counter_1).nbytes for entry in held.values())
+        free = torch.cuda.mem_get_info(device)[0] - max(0, coming)
+        if free < each:
+            raise TrainingError(
+                f"out of GPU memory: {each / 2**30:.1f} GiB more are needed for the step of one client and "
+                f"{max(0, coming) / 2**30:.1f} GiB for snapshots, {torch.cuda.mem_get_info(device)[0] / 2**30:.1f} GiB "
+                f"are free; {KNOBS}"
+            )
+        number = min(STREAMS, len(self._students), free // each)
+        self._streams = [torch.cuda.Stream(device) for _ in range(number)]  # type: ignore[no-untyped-call]
+
+    def _all(self) -> None:
+        """One step of every client, one after the other or in streams."""
+        if not self._streams:
+            for student in self._students:
+                student.step()
+        else:
+            main = torch.cuda.current_stream()
+            for stream in self._streams:
+                stream.wait_stream(main)
+            for number, student in enumerate(self._students):
+                with torch.cuda.stream(self._streams[number % len(self._streams)]):
+                    student.step()
+            for stream in self._streams:
+                main.wait_stream(stream)
+        self._counter_1.add_(1)
+
+    @contextlib.contextmanager
+    def _put_back(self) -> Iterator[None]:
+        """What is tried out before a capture trains nobody."""
+        clients = [student.client for student in self._students]
+        before = [
+            (client.state.values.clone(), client.momentum.clone(), client.state.copy_integers()) for client in clients
+        ]
+        try:
+            yield
+        finally:
+            for client, (values, momentum, integers) in zip(clients, before, strict=True):
+                client.state.load(values, integers)
+                client.momentum.copy_(momentum)
+            for student in self._students:
+                student.model.refresh()
+            self._counter_1.zero_()
+
+
+def _stretches(window: Window, phases: Sequence[NDArray[Any]], capacity: int) -> Iterator[tuple[int, int]]:
+    """Steps that are loaded at once: in each client's plan of one phase."""
+    start = window.start
+    while start < window.stop:
+        stop = min(window.stop, start + capacity)
+        for own in phases:
+            here = own[start - window.start : stop - window.start]
+            other = (here != here[0]).nonzero()[0]
+            stop = start + int(other[0]) if len(other) else stop
+        yield start, stop
+        start = stop
+
+
+def _capacity(clients: Sequence[Client], algorithm: Algorithm) -> int:
+    """How many steps may be loaded at once: what teachers say takes most of it, and images that are not there yet."""
+    device = clients[0].state.values.device
+    if device.type != "cuda":
+        return STEPS_AT_ONCE
+    each, targets = 0, getattr(algorithm, "targets_per_step", 0)
+    for client in clients:
+        (heads, classes), training = client.model.shape_HC, client.training
+        width = max(client.model.embedding_width, *map(int, client.model.maps), 0)
+        each += 4 * targets * training.public_batch_size * (heads * (classes + 1) + width)
+        for samples, size in ((client.private, training.batch_size), (client.public, training.public_batch_size)):
+            if samples is not None:
+                height, across = samples.pixels.size
+                each += 16 * size * (height + across) + (0 if samples.pixels.on_device else 4 * size * height * across)
+    free = LOADED_SHARE * torch.cuda.mem_get_info(device)[1]
+    return max(1, min(STEPS_AT_ONCE, int(free / max(1, each))))

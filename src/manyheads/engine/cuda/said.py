@@ -1,0 +1,65 @@
+"""What the targets of students say: tables at addresses that stay."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from manyheads.outputs import Outputs
+
+
+@dataclass(eq=False)
+class TeacherAnswers:
+    """The answers to one target of every student: tables at addresses that stay."""
+
+    lines: int
+    dtype: torch.dtype
+    probabilities_LBHC: Tensor | None = None
+    confidence_LBH: Tensor | None = None
+    embedding_LBE: dict[int, Tensor] = field(default_factory=dict)  # by width
+    counts_L: dict[int, Tensor] = field(default_factory=dict)  # 1 where the embedding is of this width
+
+    def of(self, student: int, capacity: int) -> "TeacherAnswers":
+        """One student's lines."""
+
+        def own(table: Tensor) -> Tensor:
+            return table[student * capacity : (student + 1) * capacity]
+
+        return TeacherAnswers(
+            capacity,
+            self.dtype,
+            None if self.probabilities_LBHC is None else own(self.probabilities_LBHC),
+            None if self.confidence_LBH is None else own(self.confidence_LBH),
+            {width: own(table) for width, table in self.embedding_LBE.items()},
+            {width: own(table) for width, table in self.counts_L.items()},
+        )
+
+    def make_room(self, outputs: Outputs, batch: int) -> None:
+        """For answers like these."""
+
+        def table(of: Tensor) -> Tensor:
+            return torch.zeros(self.lines, batch, *of.shape[1:], dtype=self.dtype, device=of.device)
+
+        if self.probabilities_LBHC is None:
+            self.probabilities_LBHC = table(outputs.probabilities_BHC)
+        if self.confidence_LBH is None and outputs.confidence_BH is not None:
+            self.confidence_LBH = table(outputs.confidence_BH)
+        width = 0 if outputs.embedding_BE is None else outputs.embedding_BE.shape[-1]
+        if outputs.embedding_BE is not None and width not in self.embedding_LBE:
+            self.embedding_LBE[width] = table(outputs.embedding_BE)
+            self.counts_L[width] = self.embedding_LBE[width].new_zeros(self.lines)
+
+    def put(self, outputs: Outputs, lines: Tensor) -> None:
+        """Answers about the rows of some lines."""
+
+        def put(of: Tensor, into: Tensor) -> None:
+            into.index_copy_(0, lines, of.view(len(lines), -1, *of.shape[1:]).to(self.dtype))
+
+        assert self.probabilities_LBHC is not None
+        put(outputs.probabilities_BHC, self.probabilities_LBHC)
+        if outputs.confidence_BH is not None and self.confidence_LBH is not None:
+            put(outputs.confidence_BH, self.confidence_LBH)
+        if outputs.embedding_BE is not None:
+            width = outputs.embedding_BE.shape[-1]
+            put(outputs.embedding_BE, self.embedding_LBE[width])
+            self.counts_L[width].index_fill_(0, lines, 1.0)

@@ -1,0 +1,72 @@
+"""A client's model as a captured step uses it."""
+
+import torch
+from torch import Tensor, nn
+
+from manyheads.client.client import Client
+from manyheads.models.client_model import ClientModel
+from manyheads.models.norm import in_parts
+
+
+class CapturedModel:
+    """A client's model as a captured step uses it: several batches in one pass, weights in few bits.
+
+    Its parameters are views of the client's flat tensor or, in bfloat16, of a copy that the optimizer keeps up to date;
+    BatchNorm stays in float32. Nothing is cast, layer by layer, as autocast would.
+    """
+
+    def __init__(self, client: Client, low_dtype: torch.dtype | None) -> None:
+        state = client.state
+        self._state, self.passes, self.training = state, 0, True
+        self.foreign = client.model.foreign
+        self.low = None if low_dtype is None or self.foreign else torch.empty_like(state.parameters, dtype=low_dtype)
+        self.dtype = state.values.dtype if self.low is None else self.low.dtype
+        self._autocast = low_dtype if self.foreign else None
+        self.module: ClientModel = client.model if self.foreign else _empty(client, state.values.device)
+        self.shape_HC, self.embedding_width = client.model.shape_HC, client.model.embedding_width
+        named = dict(self.module.named_parameters())
+        if not self.foreign:
+            keep = {id(p) for m in self.module.modules() if isinstance(m, nn.BatchNorm2d) for p in m.parameters()}
+            places: dict[str, Tensor] = named | dict(self.module.named_buffers())
+            for slot in state.layout:
+                tensor = places[slot.name]
+                low = self.low if slot.name in named and id(tensor) not in keep and tensor.requires_grad else None
+                flat = state.values if low is None else low
+                tensor.data = flat.as_strided(slot.shape, slot.stride, slot.offset)
+        known = [named[slot.name] for slot in state.layout if slot.name in named]
+        self.parameters = [parameter for parameter in known if parameter.requires_grad]
+        self.module.train()
+
+    def refresh(self) -> None:
+        """After the client's numbers were changed by others: an average, a checkpoint."""
+        if self.low is not None:
+            self.low.copy_(self._state.parameters)
+
+    def answers(self, *images: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """One pass; a model of others, in which samples of a batch may know of each other, takes one for each."""
+        self.passes += 0 if self.foreign else len(images)
+        if self.foreign:
+            with torch.autocast("cuda", self._autocast, enabled=self._autocast is not None):
+                return [self._full(self.module(batch)) for batch in images]
+        sizes = tuple(map(len, images))
+        with in_parts(self.module, sizes), torch.autocast("cuda", enabled=False):
+            logits_BHC, embedding_BE = self._full(self.module(torch.cat(images) if len(images) > 1 else images[0]))
+        return list(zip(torch.split(logits_BHC, list(sizes)), torch.split(embedding_BE, list(sizes)), strict=True))
+
+    def __call__(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        return self.answers(images)[0]
+
+    def mapped(self, embedding_BE: Tensor, width: int) -> Tensor:
+        if width == self.embedding_width:
+            return embedding_BE
+        return self.module.mapped(embedding_BE.to(self.dtype), width).to(self._state.values.dtype)
+
+    def _full(self, said: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Losses are computed in all bits."""
+        logits_BHC, embedding_BE = said
+        return logits_BHC.to(self._state.values.dtype), embedding_BE.to(self._state.values.dtype)
+
+
+def _empty(client: Client, device: torch.device) -> ClientModel:
+    """A model of the client's architecture, whose numbers will be views of others."""
+    return client.make_model().to(device)

@@ -1,0 +1,287 @@
+"""A client's step without any host work in it: all that changes from step to step lies in arrays on the device.
+
+A window is loaded once: samples, views, draws, learning rates and what the teachers say. The step then reads its row
+of each array, at a counter that also lies on the device. Such a step can be captured in a CUDA graph (cuda.py).
+"""
+
+import contextlib
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from manyheads.algorithms.base import Algorithm
+from manyheads.client.client import Batch, Client, Plan, learning_rate
+from manyheads.data.batches import Rows, Samples, WindowRows
+from manyheads.data.views import Grid
+from manyheads.engine.cuda.on_host import NoPlan, NoStep
+from manyheads.engine.cuda.said import TeacherAnswers
+from manyheads.engine.cuda.shadow import CapturedModel
+from manyheads.models.dropout import dropouts
+from manyheads.models.kernels.sgd import sgd
+from manyheads.outputs import Outputs
+from manyheads.seeds import generator
+
+
+class Student:
+    """One client, its window on the device, and its step."""
+
+    def __init__(
+        self, client: Client, algorithm: Algorithm, low_dtype: torch.dtype | None, capacity: int, counter_1: Tensor
+    ) -> None:
+        self.client, self._algorithm = client, algorithm
+        self.said: list[TeacherAnswers] = []  # what the targets say, of this student
+        self._capacity, self._counter_1 = capacity, counter_1
+        self._kept: dict[tuple[str, torch.Size], Tensor] = {}  # every array that a graph may know, by name and shape
+        self._held: dict[str, Tensor] = {}
+        self._memory: dict[str, Tensor] = {}
+        self._ahead: dict[str, tuple[Tensor, Future[Tensor]]] = {}
+        self._streams: dict[str, tuple[int, int, WindowRows]] = {}  # what was drawn of each: from, until, the rows
+        self.terms: tuple[str, ...] = ()
+        self.phase = 0
+        self.model = CapturedModel(client, low_dtype)
+        state = client.state
+        self._low_gradient = None if self.model.low is None else torch.zeros_like(self.model.low)
+        homes = {low_dtype: self._low_gradient, state.values.dtype: state.gradient.zero_()}
+        self._gradients = []  # where each parameter's gradient goes, in the order of parameters
+        for slot, parameter in zip(state.layout[: len(self.model.parameters)], self.model.parameters, strict=True):
+            home = homes[parameter.dtype]
+            assert home is not None
+            self._gradients.append(home.as_strided(slot.shape, slot.stride, slot.offset))
+        self._dropouts = dropouts(self.model.module)
+        self.losses = state.values.new_zeros(0)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What the shape of the step depends on: a step with another key is another graph."""
+        memory = tuple((name, tuple(of.shape)) for name, of in self._memory.items())
+        tables = [of for said in self.said for of in (said.probabilities_LBHC, *said.embedding_LBE.values())]
+        return self.phase, memory, tuple(0 if table is None else table.data_ptr() for table in tables)
+
+    def load(self, start: int, stop: int, plan: Plan) -> WindowRows | None:
+        """All that steps start ... stop - 1 read, but what teachers say; returns the public rows.
+
+        The steps must be of one phase.
+        """
+        self.phase = int(plan["phase"][0]) if "phase" in plan else 0
+        for name, array in plan.items():
+            self._hold(f"plan {name}", torch.from_numpy(np.ascontiguousarray(array)))
+        rates = [learning_rate(self.client.training, step) for step in range(start, stop)]
+        self._hold("rate", torch.tensor(rates, dtype=self.client.state.values.dtype))
+        if self._dropouts:
+            layers, named = len(self._dropouts), (self.client.seed, "dropout", self.client.index)
+            keys = [generator(*named, step).integers(2**63, size=layers) for step in range(start, stop)]
+            self._hold("dropout", torch.from_numpy(np.stack(keys)))
+        self._load_private(start, stop, plan)
+        public = self._load_public(start, stop, plan)
+        self._load_memory()
+        self.model.refresh()
+        return public
+
+    def step(self) -> None:
+        """One step, of whatever lies at the counter: forward, backward, update. Nothing here waits for the device."""
+        for number, layer in enumerate(self._dropouts):
+            layer.begin_step(self.at("dropout")[number])
+        with self._in_place():
+            terms = self._algorithm.losses(self.client, StepBatch(self), NoStep())  # type: ignore[arg-type]
+            dtype = self.client.state.values.dtype
+            values = torch.stack([value.to(dtype) for value in terms.values()])
+            found = torch.autograd.grad(values.sum(), self.model.parameters, allow_unused=True)
+        with torch.no_grad():
+            pairs = [(home, grad) for home, grad in zip(self._gradients, found, strict=True) if grad is not None]
+            unused = [home for home, grad in zip(self._gradients, found, strict=True) if grad is None]
+            if unused:  # steps of another phase may have left something there
+                torch._foreach_zero_(unused)
+            for dtype in {home.dtype for home, _ in pairs}:  # one kernel each
+                same = [(home, grad) for home, grad in pairs if home.dtype == dtype]
+                torch._foreach_copy_([home for home, _ in same], [grad for _, grad in same])
+            training, state = self.client.training, self.client.state
+            sgd(
+                state.parameters,
+                self.client.momentum,
+                state.gradient,
+                self.model.low,
+                self._low_gradient,
+                self.at("rate"),
+                weight_decay=training.weight_decay,
+                momentum_factor=training.momentum,
+            )
+            if self.terms != tuple(terms):
+                self.terms = tuple(terms)
+                self.losses = state.values.new_zeros(self._capacity, len(self.terms))
+            self.losses.index_copy_(0, self._counter_1, values.detach()[None])
+
+    def counted(self, steps: int, passes: int) -> None:
+        """BatchNorm counts its batches: afterwards, because nothing depends on it."""
+        counters = [of for name, of in self.client.state.integers.items() if name.endswith("num_batches_tracked")]
+        if counters:
+            torch._foreach_add_(counters, steps * passes)
+
+    def at(self, name: str) -> Tensor:
+        """This step's row of an array that was loaded."""
+        return self._row(self._held[name])
+
+    def has(self, name: str) -> bool:
+        return name in self._held
+
+    def rows(self, name: str, samples: Samples) -> Rows:
+        """This step's private or public rows, with their pixels."""
+        grid = None
+        if f"{name} rows" in self._held:
+            parts = [self.at(f"{name} {part}") for part in GRID if f"{name} {part}" in self._held]
+            grid = Grid(*parts)
+        rows = WindowRows(self.at(f"{name} samples"), self.at(f"{name} numbers"), grid)
+        if samples.pixels.on_device:
+            return samples.shown(rows, self.model.dtype)
+        return samples.shown_from(self.at(f"{name} images"), rows, self.model.dtype)
+
+    def foreign(self) -> list[Outputs]:
+        """What the targets of this step say, but for their embeddings."""
+        found = []
+        for said in self.said:
+            assert said.probabilities_LBHC is not None
+            measured = None if said.confidence_LBH is None else self._row(said.confidence_LBH)
+            found.append(Outputs(self._row(said.probabilities_LBHC), None, measured))
+        return found
+
+    def foreign_embeddings(self) -> tuple[list[Tensor], list[Tensor]]:
+        """By target and width: where embeddings differ in width, all but the one that is there count nothing."""
+        each = [(said, width) for said in self.said for width in said.embedding_LBE]
+        counts = [self._row(said.counts_L[width]) for said, width in each] if len(each) > len(self.said) else []
+        return [self._row(said.embedding_LBE[width]) for said, width in each], counts
+
+    def _row(self, of: Tensor) -> Tensor:
+        return of.index_select(0, self._counter_1)[0]
+
+    def _hold(self, name: str, tensor: Tensor) -> None:
+        """Into an array that stays where it is: a graph knows addresses."""
+        key, device = (name, tensor.shape[1:]), self.client.state.values.device
+        if key not in self._kept:
+            self._kept[key] = torch.zeros(self._capacity, *tensor.shape[1:], dtype=tensor.dtype, device=device)
+        self._held[name] = self._kept[key]
+        self._held[name][: len(tensor)].copy_(tensor)
+
+    def _hold_rows(self, name: str, rows: WindowRows, samples: Samples) -> None:
+        if not samples.pixels.on_device:
+            self._hold(f"{name} images", self._fetched(name, rows.samples_SB.cpu(), samples))
+        self._hold(f"{name} samples", rows.samples_SB)
+        self._hold(f"{name} numbers", rows.view_numbers_SB)
+        if rows.grid is not None:
+            for part in GRID:
+                tensor = getattr(rows.grid, part)
+                if tensor is not None:
+                    self._hold(f"{name} {part}", tensor)
+
+    def _load_private(self, start: int, stop: int, plan: Plan) -> None:
+        private, size = self.client.private, self.client.training.batch_size
+        if "private step" in plan:  # not every step takes a private batch
+            due = plan["private step"]
+            first = int(due[0])
+            rows = self._drawn("private", private, first, int(due[-1]) + 1, size)
+            order = torch.from_numpy(due - first).to(rows.samples_SB.device)
+            rows = rows.each(lambda of: of.index_select(0, order))
+        else:
+            rows = self._drawn("private", private, start, stop, size)
+        self._hold_rows("private", rows, private)
+
+    def _load_public(self, start: int, stop: int, plan: Plan) -> WindowRows | None:
+        public = self.client.public
+        if public is None:
+            return None
+        if "public" in plan:
+            rows = public.chosen(plan["public"], plan["view"])
+        else:
+            rows = self._drawn("public", public, start, stop, self.client.training.public_batch_size)
+        self._hold_rows("public", rows, public)
+        return rows
+
+    def _drawn(self, name: str, samples: Samples, start: int, stop: int, size: int) -> WindowRows:
+        """Steps start ... stop - 1 of a stream. Where a stretch is short, as between frequent exchanges, those after it
+        are drawn with it: that takes many small kernels, however few steps they are for.
+
+        Images that are not on the device are fetched stretch by stretch, and so are their rows.
+        """
+        first, last, rows = self._streams.get(name, (0, 0, None))
+        if rows is None or start < first or last < stop:
+            self._streams.pop(name, None)
+            del rows  # before others are drawn: there need not be room for both
+            few = samples.pixels.on_device and 2 * (stop - start) <= self._capacity
+            ahead = min(start + self._capacity, self.client.training.steps) if few else stop
+            first, last = start, max(stop, ahead)
+            rows = samples.window(first, last, size)
+            if few:
+                self._streams[name] = first, last, rows
+        return rows.each(lambda of: of[start - first : stop - first])
+
+    def fetch_ahead(self, start: int, stop: int, reader: Executor) -> None:
+        """While others work: images that are not on the device, for the steps that will probably come next."""
+        training = self.client.training
+        for name, samples, size in (
+            ("private", self.client.private, training.batch_size),
+            ("public", self.client.public, training.public_batch_size),
+        ):
+            if samples is not None and not samples.pixels.on_device and start < stop:
+                chosen = torch.from_numpy(samples.drawn(start, stop, size)[0])
+                self._ahead[name] = chosen, reader.submit(samples.pixels.fetch, chosen)
+
+    def _fetched(self, name: str, samples_SB: Tensor, samples: Samples) -> Tensor:
+        if name in self._ahead:
+            chosen, images = self._ahead.pop(name)
+            if torch.equal(chosen, samples_SB):
+                return images.result()
+        return samples.pixels.fetch(samples_SB)
+
+    def _load_memory(self) -> None:
+        """What the algorithm keeps of the client, at addresses that stay."""
+        self._memory = {}
+        for name, tensor in self.client.memory.items():
+            held = self._kept.setdefault((f"memory {name}", tensor.shape), torch.empty_like(tensor))
+            self._memory[name] = held.copy_(tensor)
+
+    @contextlib.contextmanager
+    def _in_place(self) -> Iterator[None]:
+        """For a while the client is the captured one: its model, and its memory at fixed addresses."""
+        client = self.client
+        before = client.model, client.memory
+        client.model, client.memory = self.model, self._memory  # type: ignore[assignment]
+        self.model.passes = 0
+        try:
+            yield
+        finally:
+            client.model, client.memory = before
+
+
+GRID = ("rows", "columns", "down", "across")
+
+
+class StepBatch(Batch):
+    """A batch that is read on the device."""
+
+    def __init__(self, student: Student) -> None:
+        client = student.client
+
+        def public() -> Rows:  # not a method: a batch that holds itself would keep its pixels
+            assert client.public is not None, "this algorithm reads no public data"
+            return student.rows("public", client.public)
+
+        super().__init__(client, lambda: student.rows("private", client.private), public, NoPlan())
+        self._student = student
+
+    @property
+    def phase(self) -> int:
+        return self._student.phase
+
+    def number(self, name: str) -> Tensor:
+        return self._student.at(f"plan {name}").to(self._client.state.values.dtype)
+
+    def array(self, name: str) -> Tensor | None:
+        return self._student.at(f"plan {name}") if self._student.has(f"plan {name}") else None
+
+    @property
+    def foreign(self) -> list[Outputs]:
+        return self._student.foreign()
+
+    def foreign_embeddings(self) -> tuple[list[Tensor], list[Tensor]]:
+        return self._student.foreign_embeddings()

@@ -1,0 +1,154 @@
+"""What snapshots say about all public rows of a stretch of steps, asked before the first of them.
+
+A snapshot does not change, and which rows are due is known: so each is asked about many rows at a time, those of all
+students together, and the students' steps only read. L: the lines of a table, one for each student and step, and one
+more for what is asked only to fill up.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import chain
+from typing import TypeGuard
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from manyheads.data.batches import Rows, Samples, WindowRows
+from manyheads.engine.cuda.captured_pass import CapturedPass, unchanged
+from manyheads.engine.cuda.said import TeacherAnswers
+from manyheads.exchange.predictions import Catalogue, WindowSnapshot
+from manyheads.exchange.snapshot import Snapshot
+from manyheads.exchange.weights import Replica, WeightsSnapshot
+
+AT_ONCE = 2**21  # pixels that a snapshot is asked about: 2,048 images of 32 x 32
+SMALLEST = 4  # steps: a call for fewer is filled up
+
+
+class Teachers:
+    """Asks the snapshots of some students' pools, who all have as many targets.
+
+    A `catalogue` is given where students are told only the rows that they draw: answers are then cut and rounded as
+    a message would be.
+    """
+
+    def __init__(
+        self,
+        students: int,
+        targets: int,
+        capacity: int,
+        public: Samples,
+        dtype: torch.dtype,
+        catalogue: Catalogue | None = None,
+    ) -> None:
+        self._students, self._capacity, self._public, self._dtype = students, capacity, public, dtype
+        self._heard = unchanged if catalogue is None else partial(catalogue.quantized, dtype=dtype)
+        self.said = [TeacherAnswers(students * capacity + 1, dtype) for _ in range(targets)]
+        self._rows: WindowRows | None = None
+        self._passes: dict[tuple[Replica, int, int, bool], CapturedPass] = {}
+
+    def of(self, student: int) -> list[TeacherAnswers]:
+        """What all targets of a student say."""
+        return [said.of(student, self._capacity) for said in self.said]
+
+    @torch.no_grad()
+    def ask(
+        self,
+        pools: Sequence[Sequence[Snapshot]],
+        targets_KSJ: Sequence[NDArray[np.int64]],
+        rows: Sequence[WindowRows],
+    ) -> None:
+        """For each student the entries of its pool, which of them are drawn at each step, and its public rows.
+
+        In a model of others samples of a batch may know of each other: it is asked step by step.
+        """
+        together = self._gather(rows)
+        batch = together.samples_SB.shape[1]
+        at_once = max(SMALLEST, AT_ONCE // (self._public.pixels.size[0] * self._public.pixels.size[1] * batch))
+        calls: list[tuple[Snapshot, int]] = []
+        from_: list[list[int]] = []
+        to: list[list[int]] = []
+        for target, said in enumerate(self.said):
+            for counts_L in said.counts_L.values():
+                counts_L.zero_()
+            for snapshot, lines in self._due(pools, targets_KSJ, target).items():
+                alone = isinstance(snapshot, WeightsSnapshot) and snapshot.replica.model.foreign
+                for part, size in (([line], 1) for line in lines) if alone else _in_powers(lines, at_once):
+                    spare = size - len(part)
+                    calls.append((snapshot, target))
+                    from_.append([*part, *[part[-1]] * spare])
+                    to.append([*part, *[said.lines - 1] * spare])
+        # All at once: each copy to a device waits until it has done what it was given.
+        every = torch.tensor([[*chain(*from_)], [*chain(*to)]]).to(together.samples_SB.device)
+        for (snapshot, target), from_to in zip(calls, torch.split(every, [*map(len, from_)], 1), strict=True):
+            self._ask(snapshot, together, from_to, target)
+
+    def _due(
+        self, pools: Sequence[Sequence[Snapshot]], targets_KSJ: Sequence[NDArray[np.int64]], target: int
+    ) -> dict[Snapshot, list[int]]:
+        """Which lines each snapshot has to answer; an owner that answers several students is asked for all of them."""
+        due: dict[Snapshot, list[int]] = {}
+        for student, drawn_SJ in enumerate(targets_KSJ):
+            for step, entry in enumerate(drawn_SJ[:, target].tolist()):
+                snapshot = pools[student][entry]
+                if isinstance(snapshot, WindowSnapshot) and self._can_be_captured(snapshot.kept):
+                    snapshot = snapshot.kept
+                due.setdefault(snapshot, []).append(student * self._capacity + step)
+        return due
+
+    def _can_be_captured(self, snapshot: Snapshot) -> TypeGuard[WeightsSnapshot]:
+        """A checkpoint of a model of ours, about images that lie beside it."""
+        ours = isinstance(snapshot, WeightsSnapshot) and not snapshot.replica.model.foreign
+        return ours and self._public.pixels.on_device
+
+    def _ask(self, snapshot: Snapshot, rows: WindowRows, from_to: Tensor, target: int) -> None:
+        said = self.said[target]
+        shown = partial(_shown, self._public, rows, self._dtype)
+        if self._can_be_captured(snapshot):
+            key = snapshot.replica, from_to.shape[1], target, snapshot.density is not None
+            if key not in self._passes:
+                self._passes[key] = CapturedPass(snapshot, from_to, said, shown, self._heard)
+            self._passes[key](snapshot, from_to)
+        else:
+            from_, to = from_to
+            outputs = snapshot.outputs(shown(from_))
+            said.make_room(outputs, rows.samples_SB.shape[1])
+            said.put(outputs, to)
+
+    def _gather(self, rows: Sequence[WindowRows]) -> WindowRows:
+        """The rows of all students as one window, at an address that stays."""
+        if self._rows is None:
+            lines = self._students * self._capacity
+            self._rows = rows[0].each(lambda of: of.new_zeros(lines, *of.shape[1:]))
+        for student, own in enumerate(rows):
+            start = student * self._capacity
+            for into, of in zip(_tensors(self._rows), _tensors(own), strict=True):
+                into[start : start + len(of)].copy_(of)
+        return self._rows
+
+
+def _shown(public: Samples, rows: WindowRows, dtype: torch.dtype, lines: Tensor) -> Rows:
+    """The rows of some lines, with their pixels."""
+    return public.shown(rows.each(lambda of: of.index_select(0, lines).flatten(0, 1)), dtype)
+
+
+def _tensors(rows: WindowRows) -> list[Tensor]:
+    found: list[Tensor] = []
+
+    def note(of: Tensor) -> Tensor:
+        found.append(of)
+        return of
+
+    rows.each(note)
+    return found
+
+
+def _in_powers(lines: Sequence[int], most: int) -> Iterator[tuple[Sequence[int], int]]:
+    """Parts, and the size that each is filled up to: there are few, because each is a graph of its own."""
+    size = 1 << (most.bit_length() - 1)
+    while lines:
+        while size > SMALLEST and size > len(lines):
+            size //= 2
+        part, lines = lines[:size], lines[size:]
+        yield part, size

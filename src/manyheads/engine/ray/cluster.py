@@ -1,0 +1,130 @@
+"""Connecting to a Ray cluster, and sharing out what it has."""
+
+import contextlib
+import importlib
+import logging
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from manyheads.engine.base import EngineOptions
+from manyheads.engine.cores import usable_cores
+from manyheads.errors import ConfigurationError
+from manyheads.setup.device import device_named
+
+CONNECT_SECONDS = 12.0
+PROBE = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False)"
+
+
+def import_ray() -> Any:
+    """Imported when it is needed: most people have no use for it."""
+    try:
+        return importlib.import_module("ray")
+    except ImportError:
+        raise ConfigurationError("--engine ray: Ray is not installed; pip install 'manyheads[ray]'") from None
+
+
+def reason_of(error: Exception) -> str:
+    """The line of Ray's message that says why."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return next((line for line in lines if "because" in line), lines[0])
+
+
+def connect(address: str | None) -> bool:
+    """To a cluster, or to one that is started on this machine; whether it has to be let go of."""
+    ray = import_ray()
+    if ray.is_initialized():
+        there = ray.get_runtime_context().gcs_address
+        if address not in (None, "auto", there):
+            raise ConfigurationError(f"--address {address}: this process uses {there} already; ray.shutdown() first")
+        return False
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    address = address or os.environ.get("RAY_ADDRESS")
+    here = {} if address else {"num_cpus": usable_cores(), "include_dashboard": False}
+    if address:
+        _probe(address)
+    with _same_handlers():
+        try:
+            ray.init(address=address or "local", log_to_driver=False, configure_logging=False, **here)
+        except Exception as error:
+            raise ConfigurationError(f"--engine ray: Ray does not start: {reason_of(error)}") from None
+    return True
+
+
+def _probe(address: str) -> None:
+    """In another process, because Ray waits long for a cluster that is not there, and may end the process that asks."""
+    if address.startswith("ray://"):
+        raise ConfigurationError(f"--address {address}: give HOST:PORT (mostly port 6379), on a machine of the cluster")
+    try:
+        tried = subprocess.run(
+            [sys.executable, "-c", PROBE, address], capture_output=True, text=True, timeout=CONNECT_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise ConfigurationError(
+            f"--address {address}: no Ray cluster answers within {CONNECT_SECONDS:.0f} s; "
+            "is it started there (ray start --head), and is the port open?"
+        ) from None
+    if tried.returncode:
+        said = [line for line in tried.stderr.splitlines() if line.strip()] or ["no reason was given"]
+        raise ConfigurationError(f"--address {address}: no Ray cluster can be used there: {said[-1]}")
+
+
+def free_resources() -> dict[str, float]:
+    """Of the cluster. What a lost run held may take a moment to come back."""
+    ray = import_ray()
+    deadline = time.monotonic() + 5.0
+    while True:
+        free: dict[str, float] = ray.available_resources()
+        if free.get("CPU", 0.0) >= 1.0 or time.monotonic() > deadline:
+            return free
+        time.sleep(0.1)
+
+
+def shares(free: Mapping[str, float], actors: int, kind: str, options: EngineOptions) -> dict[str, float]:
+    """What each actor asks for, so that all find a place at the same time."""
+    cpus, gpus = int(free.get("CPU", 0.0)), int(free.get("GPU", 0.0))
+    if cpus < 1:
+        raise ConfigurationError("--engine ray: the cluster has no free CPU; wait until another job has ended")
+    asks = {"num_cpus": share(cpus, actors)}
+    if kind == "cuda":
+        if gpus < 1:
+            raise ConfigurationError(f"--device {options.device}: the cluster has no free GPU; take --device cpu")
+        given = options.gpus_per_client
+        if given is not None and given <= 0.0:
+            raise ConfigurationError(f"--gpus-per-client {given}: must be above 0, such as 0.25")
+        asks["num_gpus"] = share(gpus, actors) if given is None else given
+    elif options.gpus_per_client is not None:
+        raise ConfigurationError(f"--gpus-per-client {options.gpus_per_client}: needs --device cuda")
+    return asks
+
+
+def share(units: int, actors: int) -> float:
+    """Of a unit: 1, or less where actors have to share. Every unit holds a whole number of actors."""
+    together = math.ceil(actors / units)
+    return 1.0 if together <= 1 else math.floor(10_000 / together) / 10_000
+
+
+def device_type(name: str) -> str:
+    """Whether that device is there is for the actors to find out."""
+    return "cuda" if name.split(":")[0] == "cuda" else device_named(name).type
+
+
+@contextlib.contextmanager
+def _same_handlers() -> Iterator[None]:
+    """Ray puts a handler for SIGTERM in place of ours."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,127 @@
+"""The ray engine: each client (or group) is a Ray actor, on this machine or anywhere in a cluster.
+
+What clients show each other goes from actor to actor through Ray's object store; this process passes on references.
+Where a machine has fewer cores than actors, they share them.
+"""
+
+import contextlib
+import os
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from manyheads.engine.base import EngineOptions, Progress
+from manyheads.engine.failure import RemoteError
+from manyheads.engine.ray.actor import Actor, as_stored
+from manyheads.engine.ray.cluster import connect, device_type, free_resources, import_ray, reason_of, shares
+from manyheads.engine.remote import ClientPayload, Remote
+from manyheads.errors import ConfigurationError, WorkerLost
+from manyheads.setup.build import Ensemble
+
+PROGRESS_SECONDS = 0.5  # between two questions how many steps were taken
+PLACE_SECONDS = 300.0  # until every actor must have found its place and its clients
+
+
+class RayEngine(Remote):
+    """One actor for each node of the graph: the members of a group average often, and live together."""
+
+    def __init__(self, ensemble: Ensemble, options: EngineOptions) -> None:
+        super().__init__(ensemble, len(ensemble.resolved.groups), options)
+        self._actors: list[Any] = []
+        self._ours = connect(options.address)
+        try:
+            self._place(options)
+        except BaseException:
+            self.close()
+            raise
+
+    def _place(self, options: EngineOptions) -> None:
+        """Start the actors, and give each its clients."""
+        ray = import_ray()
+        kind = device_type(options.device)
+        asks = shares(free_resources(), len(self._nodes), kind, options)
+        actor: Any = ray.remote(max_restarts=0, max_task_retries=0, concurrency_groups={"watch": 1}, **asks)(Actor)
+        shared = ray.put(as_stored(self._ensemble.resolved))
+        self._actors = [actor.remote() for _ in self._nodes]
+        payloads = [ClientPayload.of(self._ensemble, members, kind) for members in self._clients]
+        path = [entry or os.getcwd() for entry in sys.path]
+        # The reference is wrapped: what it stands for may only be read once the path is known.
+        how = path, [shared], options.precision
+        settling = [a.settle.remote(*how, own) for a, own in zip(self._actors, payloads, strict=True)]
+        _, missing = ray.wait(settling, num_returns=len(settling), timeout=PLACE_SECONDS)
+        if missing:
+            asked = ", ".join(f"{key} = {value}" for key, value in asks.items())
+            raise ConfigurationError(
+                f"--engine ray: {len(missing)} of {len(settling)} actors ({asked}) found no place within "
+                f"{PLACE_SECONDS:.0f} s; is the cluster busy?"
+            )
+        self._machines = [self._good(worker, settled) for worker, settled in enumerate(settling)]
+        cores = {machine["NodeID"]: int(machine["Resources"].get("CPU", 1)) for machine in ray.nodes()}
+        # On a GPU, kernels of several actors fill each other's gaps.
+        self._cores = Counter({key: max(1, n) if kind == "cpu" else len(self._nodes) for key, n in cores.items()})
+
+    def ask(self, method: str, arguments: Mapping[int, tuple[Any, ...]], progress: Progress | None = None) -> list[Any]:
+        ray = import_ray()
+        watched, due = progress is not None, list(arguments)
+        running, counts, answers = dict[Any, int](), _Counts(progress), dict[int, Any]()
+        while running or due:
+            for worker in self._may_start(due, list(running.values())) if watched else due:
+                running[self._actors[worker].call.remote(method, arguments[worker], watched)] = worker
+            due = [worker for worker in due if worker not in running.values()]
+            done, _ = ray.wait(list(running), num_returns=1, timeout=PROGRESS_SECONDS if watched else None)
+            for ref in done:
+                worker = running.pop(ref)
+                answers[worker], taken = self._good(worker, ref)
+                counts.tell(worker, taken)
+            if watched and not done:
+                for worker in running.values():
+                    asked = self._actors[worker].taken.options(concurrency_group="watch").remote()
+                    counts.tell(worker, self._good(worker, asked))
+        return [answers[worker] for worker in arguments]
+
+    def _may_start(self, due: Sequence[int], running: Sequence[int]) -> list[int]:
+        """Windows for which there is a core: all at once on too few cores are slower."""
+        free = self._cores - Counter(self._machines[worker] for worker in running)
+        chosen = []
+        for worker in due:
+            if free[self._machines[worker]] > 0:
+                free[self._machines[worker]] -= 1
+                chosen.append(worker)
+        return chosen
+
+    def close(self) -> None:
+        ray = import_ray()
+        for actor in self._actors:
+            with contextlib.suppress(Exception):  # of a cluster that is gone
+                ray.kill(actor)
+        self._actors = []
+        if self._ours:
+            ray.shutdown()
+
+    def _good(self, worker: int, ref: Any) -> Any:
+        """What a reference stands for; an error where that is one, or where the actor is gone."""
+        ray = import_ray()
+        try:
+            answer = ray.get(ref)
+        except ray.exceptions.RayTaskError as error:
+            raise RuntimeError(f"the Ray actor of {self._names(worker)}: {error}") from None
+        except ray.exceptions.RayError as error:
+            raise WorkerLost(f"the Ray actor of {self._names(worker)} is gone: {reason_of(error)}") from None
+        found = answer[0] if isinstance(answer, tuple) else answer
+        if isinstance(found, RemoteError):
+            raise found.error(f"the Ray actor of {self._names(worker)}")
+        return answer
+
+
+class _Counts:
+    """The client-steps of each actor of which the observer was told."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress, self._told = progress, dict[int, int]()
+
+    def tell(self, worker: int, taken: int) -> None:
+        more = taken - self._told.get(worker, 0)
+        if self._progress is not None and more > 0:
+            self._progress(more)
+            self._told[worker] = taken

@@ -1,0 +1,121 @@
+"""What travels: a table of what a model says about named rows of the public set, and its encoding in bytes.
+
+A row is (public sample, view). The sample is named by a hash of its pixels, the view by its number, so both sides speak
+of the same pixels. For each row and head the table holds the `top_k` largest probabilities and their classes; beside
+them, where it is asked for, the confidence that the owner measured and the direction of the embedding.
+
+One message:  magic | SHA-256 of all that follows | length of the header | header (JSON) | arrays
+Arrays:       names, views, classes (none where all are sent), probabilities, confidence, embedding; little-endian,
+              one after the other; their sizes follow from the header.
+Decoding trusts nothing: whatever is not exactly this is a SnapshotError.
+"""
+
+import hashlib
+import math
+import struct
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, ValidationError
+
+from manyheads.config.types import Count, Section
+from manyheads.errors import SnapshotError
+from manyheads.exchange.form import Form
+
+MAGIC, DIGEST = b"MHPREDICT", 32
+
+
+class Header(Section):
+    version: Literal[1]
+    experiment: str
+    client: Count
+    step: Count
+    rows: Annotated[int, Field(ge=0, lt=2**40)]
+    embedding: Annotated[int, Field(ge=0, lt=2**24)]  # its width; 0: not sent
+    form: Form
+
+    @property
+    def encoded(self) -> bytes:
+        return self.model_dump_json().encode()
+
+    @property
+    def array_sizes(self) -> dict[str, int]:
+        """Bytes of each array that follows."""
+        layout = self.form.layout(self.rows, self.embedding)
+        return {name: np.dtype(kind).itemsize * math.prod(shape) for name, (kind, shape) in layout.items()}
+
+    @property
+    def message_size(self) -> int:
+        return len(MAGIC) + DIGEST + 4 + len(self.encoded) + sum(self.array_sizes.values())
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A decoded message."""
+
+    header: Header
+    arrays: dict[str, NDArray[Any]]
+
+    def encode(self) -> bytes:
+        header = self.header.encoded
+        content = struct.pack("<I", len(header)) + header + b"".join(array.tobytes() for array in self.arrays.values())
+        return MAGIC + hashlib.sha256(content).digest() + content
+
+
+def decode(message: bytes) -> Table:
+    """The table that a message holds, or a SnapshotError that says what is wrong with it."""
+    start = len(MAGIC) + DIGEST
+    if len(message) < start + 4 or message[: len(MAGIC)] != MAGIC:
+        raise SnapshotError("not a message of predictions; is the sender another program?")
+    content = message[start:]
+    if hashlib.sha256(content).digest() != message[len(MAGIC) : start]:
+        raise SnapshotError("the message was damaged on its way (its checksum differs); have it sent again")
+    (size,) = struct.unpack_from("<I", content)
+    try:
+        header = Header.model_validate_json(content[4 : 4 + size])
+    except ValidationError:
+        raise SnapshotError("not a message of version 1; all clients need the same manyheads") from None
+    table = Table(header, _arrays(header, content[4 + size :]))
+    _check_numbers(table)
+    return table
+
+
+def _arrays(header: Header, content: bytes) -> dict[str, NDArray[Any]]:
+    form, who = header.form, f"client {header.client}, step {header.step}"
+    if form.top_k > form.classes:
+        raise SnapshotError(f"{who}: top_k = {form.top_k} of {form.classes} classes; at most {form.classes}")
+    sizes = header.array_sizes
+    if sum(sizes.values()) != len(content):
+        raise SnapshotError(f"{who}: the message holds {len(content)} bytes of arrays instead of {sum(sizes.values())}")
+    arrays, offset = {}, 0
+    for name, (kind, shape) in form.layout(header.rows, header.embedding).items():
+        arrays[name] = np.frombuffer(content, kind, math.prod(shape), offset).reshape(shape)
+        offset += sizes[name]
+    return arrays
+
+
+def _check_numbers(table: Table) -> None:
+    """Everything that a table must be, whoever reads it."""
+    header, arrays = table.header, table.arrays
+    who = f"client {header.client}, step {header.step}"
+    p_NHT = arrays["probabilities"].astype(np.float64) / (255.0 if header.form.precision == "uint8" else 1.0)
+    for name, values in (("probability", p_NHT), *((n, arrays[n]) for n in ("confidence", "embedding") if n in arrays)):
+        if not np.isfinite(values).all():
+            raise SnapshotError(f"{who}: holds a {name} that is not a number; the sender's model has diverged")
+    if (p_NHT < 0.0).any() or (p_NHT.sum(-1) > 1.0 + header.form.tolerance).any():
+        raise SnapshotError(f"{who}: holds probabilities below 0 or above 1 in sum; the sender must send a softmax")
+    measured = arrays.get("confidence", np.zeros(0))
+    if (measured < 0.0).any() or (measured > 1.0).any():
+        raise SnapshotError(f"{who}: holds a confidence below 0 or above 1")
+    if header.form.names_classes:
+        if (p_NHT[..., 1:] > p_NHT[..., :-1]).any():
+            raise SnapshotError(f"{who}: holds probabilities that are not sorted; the largest must come first")
+        named = np.sort(arrays["classes"], axis=-1)
+        if (named >= header.form.classes).any() or (named[..., 1:] == named[..., :-1]).any():
+            raise SnapshotError(f"{who}: names a class twice, or one that does not exist")
+    order = np.lexsort((arrays["views"], arrays["names"]))
+    same = [arrays[name][order][1:] == arrays[name][order][:-1] for name in ("names", "views")]
+    if (same[0] & same[1]).any():
+        raise SnapshotError(f"{who}: holds a row twice")

@@ -1,0 +1,1 @@
+"""A model of a run as a plain module, and as files."""

@@ -1,0 +1,84 @@
+"""The model card of an exported model."""
+
+from pathlib import Path
+from typing import Any
+
+from manyheads.models.backbones import has_width
+from manyheads.runs.read import read_experiment, read_summary
+
+
+def describe(folder: Path, client: int) -> dict[str, Any]:
+    """Everything a user of one client's model has to know."""
+    experiment, summary = read_experiment(folder), read_summary(folder)
+    own = summary["clients"][client]
+    return {
+        "name": own["name"],
+        "client": client,
+        "algorithm": summary["algorithm"],
+        "data": summary["data"],
+        "model": experiment.model.of(client).model_dump(exclude={"weights"}),  # a path of this machine
+        "classes": summary["classes"],
+        "image_shape": summary["image_shape"],
+        "heads": len(own["shared_accuracy"]),
+        "samples": own["samples"],
+        "primary_labels": own["primary_labels"],
+        "private_accuracy": own["private_accuracy"],
+        "shared_accuracy": own["shared_accuracy"],
+        "deploy": own["deploy"],
+        "steps": summary["steps"],
+        "seed": summary["seed"],
+        "version": summary["version"],
+    }
+
+
+def card_text(card: dict[str, Any]) -> str:
+    """The model card."""
+    height, width, channels = card["image_shape"]
+    names = card["classes"]
+    shown = ", ".join(names[:20]) + (f", ... ({len(names)} in all)" if len(names) > 20 else "")
+    primary = ", ".join(names[label] for label in card["primary_labels"]) or "none"
+    rows = "\n".join(
+        f"| {head} | {'main' if head == 0 else f'auxiliary {head}'} | {100 * private:.1f} % | {100 * shared:.1f} % |"
+        for head, (private, shared) in enumerate(zip(card["private_accuracy"], card["shared_accuracy"], strict=True))
+    )
+    if card["deploy"] is None:
+        advice = "The run had no validation part, so no head was chosen; the tables above are test accuracies."
+    else:
+        advice = (
+            f"For the owner's own task use head {card['deploy']['private']}, for all classes head "
+            f"{card['deploy']['shared']} (chosen on validation data, not on the test accuracies above)."
+        )
+    backbone = card["model"]["backbone"]
+    code = f"- Code: not in this folder; Python must be able to import `{backbone}`.\n" if ":" in backbone else ""
+    return f"""# {card["name"]}
+
+A {_named(card["model"])} trained with {card["algorithm"]} on {card["data"]}:
+{card["steps"]} steps, seed {card["seed"]}, manyheads {card["version"]}.
+
+{code}- Input: uint8 images of {height} x {width} x {channels} (height x width x channels), 0 to 255.
+- Classes: {shown}.
+- Private training samples: {card["samples"]}; primary labels: {primary}.
+
+| head | | private accuracy (test) | shared accuracy (test) |
+|---|---|---|---|
+{rows}
+
+{advice}
+
+```python
+import numpy as np
+import torch
+
+from manyheads import load_model
+
+classify = load_model("PATH/OF/THIS/FOLDER", task="shared")  # or task="private", or head=0
+images = np.zeros((1, {height}, {width}, {channels}), dtype=np.uint8)  # your images
+with torch.inference_mode():
+    logits = classify(images)
+print([classify.class_names[label] for label in logits.argmax(-1)])
+```
+"""
+
+
+def _named(model: dict[str, Any]) -> str:
+    return f"{model['backbone']} (width {model['width']})" if has_width(model["backbone"]) else str(model["backbone"])

@@ -1,0 +1,37 @@
+"""One head of a client's model as a plain `torch.nn.Module`: images in, logits out."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from manyheads.data.views import model_input
+from manyheads.models.client_model import ClientModel
+
+
+class Classifier(nn.Module):
+    """In evaluation mode; it shares its weights with the model that it was made from."""
+
+    def __init__(
+        self, model: ClientModel, head: int, class_names: Sequence[str], image_shape: tuple[int, int, int]
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.head = head
+        self.class_names = tuple(class_names)
+        self.image_shape = image_shape
+        self.eval()
+
+    def forward(self, images: Tensor | NDArray[np.uint8]) -> Tensor:
+        """B x height x width x channels (uint8, as stored; torch or NumPy) -> B x classes."""
+        like = next(self.model.parameters())
+        pixels = torch.as_tensor(images, device=like.device)
+        if pixels.dtype != torch.uint8 or tuple(pixels.shape[1:]) != self.image_shape:
+            raise ValueError(
+                f"images are {pixels.dtype} with shape {tuple(pixels.shape)}; "
+                f"needed: uint8 (0 to 255), samples x {' x '.join(map(str, self.image_shape))}"
+            )
+        logits_BHC: Tensor = self.model(model_input(pixels, like.dtype))[0]
+        return logits_BHC[:, self.head]

@@ -1,0 +1,1 @@
+"""What runs on a GPU beside PyTorch's own kernels."""

@@ -1,0 +1,115 @@
+"""Sentences about a run."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from manyheads.report.text import Summary, bytes_text, head_name, keys_text, percent
+
+
+def probe_text(summary: Summary) -> str | None:
+    """What the embeddings would allow: mean and range over clients."""
+    probe = summary.get("probe")
+    if not probe:
+        return None
+    spread = f" ({percent(min(probe))} to {percent(max(probe))})" if len(probe) > 1 else ""
+    return (
+        f"The embedding allows about {percent(mean(probe))}{spread} % shared accuracy: what a new linear head on it, "
+        "frozen, reaches with the private data of all clients."
+    )
+
+
+def doubt_text(summary: Summary) -> str | None:
+    """Where the last head knows less than the main one: that distillation did not help, and what may."""
+    shared = (summary.get("validation") or summary)["shared_accuracy"]
+    if len(shared) == 1 or shared[-1] >= shared[0]:
+        return None
+    return (
+        f"Distillation did not help here: the last head knows {percent(shared[-1])} % of all classes, the main head "
+        f"{percent(shared[0])} %. Too few steps, too sure teachers ({summary['algorithm']}: try "
+        "algorithm.confidence=density, or look at who taught whom), or too few public samples?"
+    )
+
+
+def deploy_text(summary: Summary) -> str:
+    """Which head to use for what."""
+    deploy = summary["deploy"]
+    if deploy is None:
+        return "No head is recommended, because test data do not choose: data.validation_fraction = 0.1 would tell."
+    return (
+        f"On average, head {deploy['private']} ({head_name(deploy['private'])}) serves the private task best and "
+        f"head {deploy['shared']} ({head_name(deploy['shared'])}) the shared one (chosen on validation data; "
+        "summary.json and manyheads export say it for each client)."
+    )
+
+
+def collapse_text(collapsed: Sequence[Sequence[int]], class_names: Sequence[str]) -> list[str]:
+    """A line for each head that says one class to nearly everything, with the clients it happened to."""
+    lines = []
+    for head in sorted({head for _, head, _ in collapsed}):
+        found = [(client, label) for client, at, label in collapsed if at == head]
+        clients = ", ".join(str(client) for client, _ in found)
+        labels = ", ".join(sorted({class_names[label] for _, label in found}))
+        advice = (
+            "fewer auxiliary heads, or same_level / self_target off, may help" if head else "lower the learning rate"
+        )
+        lines.append(f"head {head} ({head_name(head)}) of client {clients} has collapsed onto class {labels}; {advice}")
+    return lines
+
+
+def after_text(summary: Summary) -> list[str]:
+    """Where an algorithm is judged in several states: a line for each, of means over clients."""
+    return [
+        f"after {state}: private{_of_head(judged, 0)} {percent(judged['private_accuracy'][0])} %, "
+        f"shared{_of_head(judged, -1)} {percent(judged['shared_accuracy'][-1])} %"
+        for state, judged in (summary.get("after") or {}).items()
+    ]
+
+
+def time_text(summary: Summary) -> str:
+    """Where the time went: one line."""
+    time, whole = summary["time"], summary["seconds"]
+    parts = [(name, seconds) for name, seconds in time.items() if name != "data"]
+    parts.append(("the rest", max(0.0, whole - sum(seconds for _, seconds in parts))))
+    said = [f"{name} {seconds:.1f} s ({seconds / whole:.0%})" for name, seconds in parts]
+    said[0] += f", of which drawing and gathering batches {time['data']:.1f} s"
+    return f"Where the time went: {'; '.join(said)}."
+
+
+def _of_head(judged: Summary, head: int) -> str:
+    heads = len(judged["shared_accuracy"])
+    return f" ({head_name(head % heads)})" if heads > 1 else ""
+
+
+def differences_text(keys: Mapping[str, Mapping[str, object]]) -> list[str]:
+    """A line per run on the keys in which they differ: `one: graph.name = "cycle"`. Those that only one algorithm has
+    go without saying."""
+
+    def differ(key: str) -> bool:
+        values = [own[key] for own in keys.values() if key in own]
+        return any(value != values[0] for value in values)
+
+    lines = {name: keys_text({key: own[key] for key in own if differ(key)}) for name, own in keys.items()}
+    return [f"{name}: {line}" for name, line in lines.items() if line]
+
+
+def packed_text(card: Mapping[str, Any], out: Path) -> str:
+    """`packed: train 50,000, test 10,000 images of 64 x 64 x 3, 0.74 GB`."""
+    parts = card["parts"]
+    counts = ", ".join(f"{name} {part.get('kept', part['images'])[0]:,}" for name, part in parts.items())
+    size = " x ".join(str(side) for side in parts["train"]["images"][1:])
+    total = sum(math.prod(part["images"]) for part in parts.values())
+    return f'{out}: {counts} images of {size}, {bytes_text(total)}; use it as: source = "packed", path = "{out}"'
+
+
+def unreadable_text(card: Mapping[str, Any], out: Path) -> list[str]:
+    """What was left out, in one line."""
+    lost = card["unreadable"]
+    if not lost:
+        return []
+    return [
+        f"{len(lost)} image(s) could not be read and are left out; all are listed in {out / 'pack.json'}; "
+        f"the first: {lost[0]['image']}: {lost[0]['why']}"
+    ]

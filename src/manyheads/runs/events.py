@@ -1,0 +1,5 @@
+"""The events of a run: the lines of metrics.jsonl."""
+
+from typing import Any
+
+Event = dict[str, Any]

@@ -1,0 +1,72 @@
+"""Where a run writes down what happens: the interface, and a record in memory."""
+
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from manyheads.client.state import ClientState, Snapshots
+from manyheads.runs.events import Event
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A run at an edge: enough to go on from there."""
+
+    step: int
+    seconds: float
+    clients: list[ClientState]
+    snapshots: Snapshots
+
+
+GetStates = Callable[[Container[str]], tuple[list[ClientState], Snapshots]]  # without the snapshots that are known
+
+
+class Record(Protocol):
+    """Where a run writes down what happens."""
+
+    lasting: ClassVar[bool]  # whether it outlives this process, so that saves are always of use
+    saved_step: int | None  # of the last save
+
+    def event(self, event: Event) -> None: ...
+
+    def events(self) -> list[Event]:
+        """All so far."""
+
+    def save(self, step: int, seconds: float, states: GetStates) -> None: ...
+
+    def restore(self) -> Saved | None:
+        """The last save, to which events are cut back; None where there is none: from the beginning."""
+
+    def finish(self, summary: Mapping[str, Any]) -> None: ...
+
+
+class InMemory:
+    """The record of a run without a folder: its events and the last save, if there ever was one."""
+
+    lasting: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+        self._cut = 0
+        self._saved: Saved | None = None
+        self.saved_step: int | None = None
+
+    def event(self, event: Event) -> None:
+        self._events.append(event)
+
+    def events(self) -> list[Event]:
+        return list(self._events)
+
+    def save(self, step: int, seconds: float, states: GetStates) -> None:
+        known = self._saved.snapshots if self._saved else {}
+        clients, new = states(frozenset(known))  # names only: an engine sends them to its workers
+        used = {name for client in clients for name in client.pool}
+        snapshots = {name: new[name] if name in new else known[name] for name in sorted(used)}
+        self._saved, self._cut, self.saved_step = Saved(step, seconds, clients, snapshots), len(self._events), step
+
+    def restore(self) -> Saved | None:
+        del self._events[self._cut :]
+        return self._saved
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        pass

@@ -1,0 +1,1 @@
+"""From an experiment to clients that are ready to train."""

@@ -1,0 +1,197 @@
+"""From an experiment to clients that are ready to train."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+import torch
+
+from manyheads.client.client import Client
+from manyheads.config.experiment import Experiment
+from manyheads.data.arrays import ImageSet, Indices
+from manyheads.data.batches import Pixels, Samples
+from manyheads.evaluation.accuracy import Part
+from manyheads.evaluation.probe import probe_all
+from manyheads.exchange.origin import Origin
+from manyheads.exchange.pool import Pool
+from manyheads.exchange.predictions import Catalogue, twins
+from manyheads.exchange.weights import Replica
+from manyheads.seeds import EVERYONE, generator
+from manyheads.setup.device import device_named
+from manyheads.setup.resolve import resolve
+from manyheads.setup.resolved import ResolvedExperiment
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Everything that an experiment describes, ready to train."""
+
+    resolved: ResolvedExperiment
+    clients: list[Client]  # all of them, or those that live in this process
+    origins: list[Origin]  # of everybody's snapshots
+    parts: list[Part]  # the validation part where there is one, then the test set
+
+    def probes(self) -> list[float]:
+        """For each client here: the shared accuracy that its embedding would allow."""
+        return probe_all(self.clients, self.resolved.all_private, self.parts[-1], self.resolved.dataset.classes)
+
+
+def assemble(
+    experiment: Experiment, device: str = "cpu", dtype: torch.dtype = torch.float32, *, pretrained: bool = True
+) -> Ensemble:
+    """Everything on its device, with first weights; nothing is written.
+
+    Without `pretrained`, the files of `model.weights` are not read: for clients that a checkpoint follows.
+    """
+    where = device_named(device)
+    return build(resolve(experiment, pretrained=pretrained), where, dtype, pretrained=pretrained)
+
+
+def build(
+    resolved: ResolvedExperiment,
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+    *,
+    pretrained: bool = True,
+    only: Collection[int] | None = None,
+) -> Ensemble:
+    """As `assemble`, of what was resolved already; with `only`, a part of the clients: the others live elsewhere."""
+    made = _Assembly(resolved, device, dtype, pretrained=pretrained)
+    every = range(resolved.experiment.clients)
+    return Ensemble(
+        resolved,
+        clients=[made.client(index) for index in every if only is None or index in only],
+        origins=made.origins,
+        parts=made.parts(),
+    )
+
+
+class _Assembly:
+    """What the clients of an experiment are made of, and what they share."""
+
+    def __init__(
+        self, resolved: ResolvedExperiment, device: torch.device, dtype: torch.dtype, *, pretrained: bool
+    ) -> None:
+        self.resolved, self._device, self._dtype, self._pretrained = resolved, device, dtype, pretrained
+        dataset, clients = resolved.dataset, range(resolved.experiment.clients)
+        self._pixels: dict[int, Pixels] = {}  # by array: parts may share one
+        self._first = {client: group[0] for group in resolved.groups for client in group}
+        self._pools = {client: Pool(resolved.algorithm.pool_size) for client in clients}
+        self._label_counts = resolved.label_counts()
+        self._sent = resolved.algorithm.sent(resolved.heads, dataset.classes)
+        self._replicas: dict[object, Replica] = {}  # by architecture
+        # Only where rows have names are views bounded, and equal pixels seen in equal views.
+        self._names = dataset.public_set.names[resolved.split.public] if self._sent else None
+
+    def client(self, index: int) -> Client:
+        """One client, with first weights: its own, its group's, or everybody's where weights are averaged."""
+        resolved, first = self.resolved, self._first[index]
+        experiment, counts = resolved.experiment, self._label_counts[index]
+        start = EVERYONE if resolved.algorithm.averages_weights else first
+        rng = generator(experiment.seed, "weights", start)
+        model = resolved.architecture(index, rng, pretrained=self._pretrained)
+        return Client(
+            index=index,
+            name=resolved.client_name(index),
+            seed=experiment.seed,
+            training=experiment.training,
+            make_model=partial(resolved.architecture, index),
+            model=model.to(device=self._device, dtype=self._dtype),
+            private=self._private(index),
+            public=self._public(index) if resolved.algorithm.reads_public else None,
+            primary_labels=resolved.split.primary_labels[index],
+            label_distribution=counts / counts.sum(),
+            judged_by=resolved.judged_by(index),
+            pool=self._pools[first],
+            clients=experiment.clients,
+            origin=self.origins[index],
+        )
+
+    @cached_property
+    def origins(self) -> list[Origin]:
+        samples = map(len, self.resolved.split.private)
+        return [Origin(i, n, partial(self._replica, i), self._catalogue) for i, n in enumerate(samples)]
+
+    def _replica(self, index: int) -> Replica:
+        key = self.resolved.architecture_key(index)
+        if key not in self._replicas:
+            made = self.resolved.architecture(index)
+            self._replicas[key] = Replica(made.to(device=self._device, dtype=self._dtype))
+        return self._replicas[key]
+
+    def parts(self) -> list[Part]:
+        """What clients are judged by."""
+        dataset, validation = self.resolved.dataset, self.resolved.split.validation
+        parts = [self._part("validation", dataset.train, validation)] if len(validation) else []
+        return [*parts, self._part("test", dataset.test, dataset.test.used)]
+
+    def _part(self, name: str, of: ImageSet, chosen: Indices) -> Part:
+        arrays = (chosen, of.known_labels[chosen], self.resolved.kinds(of)[chosen])
+        samples, labels, kinds = (torch.from_numpy(array).to(self._device) for array in arrays)
+        return Part(name, self._stored(of), samples, labels, kinds, self.resolved.number_of_kinds)
+
+    def _stored(self, of: ImageSet) -> Pixels:
+        key = id(of.images)
+        if key not in self._pixels:
+            self._pixels[key] = Pixels(of.images, self._device)
+        return self._pixels[key]
+
+    @cached_property
+    def _labels(self) -> dict[str, torch.Tensor | None]:
+        """Of all training samples, and of the public set."""
+        sets = {"private": self.resolved.dataset.train, "public": self.resolved.dataset.public_set}
+        return {
+            name: None if of.labels is None else torch.from_numpy(np.array(of.labels)).to(self._device)
+            for name, of in sets.items()
+        }
+
+    def _private(self, client: int) -> Samples:
+        experiment = self.resolved.experiment
+        return Samples(
+            self._stored(self.resolved.dataset.train),
+            self._labels["private"],
+            self.resolved.split.private[client],
+            seed=experiment.seed,
+            purpose="private",
+            client=client,
+            augment=experiment.data.augment,
+            views_of=client,
+        )
+
+    def _public(self, client: int) -> Samples:
+        experiment = self.resolved.experiment
+        return Samples(
+            self._stored(self.resolved.dataset.public_set),
+            self._labels["public"],
+            self.resolved.split.public,
+            seed=experiment.seed,
+            purpose="public",
+            client=client,
+            augment=experiment.data.augment,
+            views_of=EVERYONE,
+            views=None if self._names is None else experiment.data.public_views,
+            twins=None if self._names is None else twins(self._names),
+        )
+
+    @cached_property
+    def _catalogue(self) -> Catalogue | None:
+        """A table holds every row, unless a client draws fewer until the next exchange and hears the same ones then.
+
+        The members of a group share tables and draw different rows.
+        """
+        resolved, experiment = self.resolved, self.resolved.experiment
+        if self._sent is None or self._names is None:
+            return None
+        drawn = resolved.algorithm.window_rows(experiment.training.public_batch_size)
+        every = len(np.unique(self._names)) * experiment.data.public_views
+        alone = len(resolved.groups) == experiment.clients
+        return Catalogue(
+            experiment=experiment.fingerprint(),
+            form=self._sent.form,
+            rest=self._sent.rest,
+            embedding_widths=resolved.embedding_widths if self._sent.embedding else (0,) * experiment.clients,
+            public=self._public(EVERYONE),
+            names_P=self._names,
+            whole=drawn is None or every <= drawn or resolved.graph.changes or not alone,
+        )

@@ -1,0 +1,62 @@
+"""Each different model of an experiment, made and tried out once."""
+
+from contextlib import nullcontext
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from manyheads.algorithms.base import Algorithm
+from manyheads.config.experiment import Experiment, ModelConfig
+from manyheads.data.arrays import Dataset
+from manyheads.data.views import model_input
+from manyheads.errors import ConfigurationError, ModelError
+from manyheads.models.client_model import make_model
+from manyheads.models.dropout import seeded
+from manyheads.models.facts import ModelFacts, try_out
+from manyheads.models.foreign import is_foreign
+from manyheads.seeds import generator
+from manyheads.setup.resolved import heads_of
+
+
+def try_models(
+    experiment: Experiment, dataset: Dataset, algorithm: Algorithm, *, pretrained: bool
+) -> tuple[ModelFacts, ...]:
+    """By client. Each different model is made and tried out once, which shows what is wrong with it."""
+    for key, given in experiment.model.lists.items():
+        if given != experiment.clients:
+            raise ConfigurationError(
+                f"model.{key}: a list of {given} for clients = {experiment.clients}; give one for all or one for each"
+            )
+    heads, tried = heads_of(experiment, algorithm), dict[ModelConfig, ModelFacts]()
+    configs = [experiment.model.of(client) for client in range(experiment.clients)]
+    for client, config in enumerate(configs):
+        if config not in tried:
+            shown = config if pretrained else config.model_copy(update={"weights": None})
+            tried[config] = _tried(shown, dataset, heads, client, generator(experiment.seed, "weights", client))
+    found = [tried[config] for config in configs]
+    widths = {facts.embedding_width for facts in found} if algorithm.compares_embeddings else set()
+    return tuple(
+        replace(own, parameters=own.parameters + own.embedding_width * sum(widths - {own.embedding_width}))
+        for own in found  # the maps
+    )
+
+
+def _tried(config: ModelConfig, dataset: Dataset, heads: int, client: int, rng: np.random.Generator) -> ModelFacts:
+    """One client's model, asked about two samples."""
+    backbone, width = str(config.backbone), config.width
+    assert isinstance(width, int), "of one client"
+    images = model_input(torch.from_numpy(dataset.train.images[dataset.train.used[[0, -1]]]), torch.float32)
+    try:
+        model = make_model(config, image_shape=dataset.image_shape, heads=heads, classes=dataset.classes, rng=rng)
+        with seeded(rng) if model.foreign else nullcontext():
+            return try_out(model, images, backbone, width)
+    except ModelError as error:
+        raise ConfigurationError(f"client {client} ({backbone}): {error.problem}") from None
+    except ConfigurationError as error:
+        raise ConfigurationError(f"client {client}: {error}" if is_foreign(backbone) else str(error)) from None
+    except (RuntimeError, MemoryError):
+        key = f"model.width = {width}"
+        if config.heads_see == "feature_map" and not is_foreign(backbone):
+            key += ', model.heads_see = "feature_map"'
+        raise ConfigurationError(f"{key}: such a {backbone} does not fit into memory") from None

@@ -1,0 +1,111 @@
+"""Load the data of an experiment, fill in its defaults and find it consistent; nothing is trained or written."""
+
+from typing import Any
+
+from manyheads import algorithms
+from manyheads.algorithms.base import Algorithm
+from manyheads.config.experiment import Experiment
+from manyheads.data.arrays import Dataset
+from manyheads.data.loading import load
+from manyheads.data.split import default_per_client, split
+from manyheads.errors import ConfigurationError
+from manyheads.graph import CommunicationGraph, with_defaults
+from manyheads.setup.models import try_models
+from manyheads.setup.resolved import ResolvedExperiment
+from manyheads.setup.validate import check_equal_models, check_whole
+
+
+def resolve(
+    experiment: Experiment, *, pretrained: bool = False, loaded: ResolvedExperiment | None = None, to_train: bool = True
+) -> ResolvedExperiment:
+    """Load the data and check everything; raise where something is wrong. `pretrained`: also the files of weights.
+
+    Data that were loaded for another experiment with the same `[data]` need not be loaded again. Not `to_train`, only
+    to look at the data: what training would refuse is a note.
+    """
+    algorithm = algorithms.make_algorithm(experiment.algorithm)
+    labelled = algorithm.reads_public_labels
+    if loaded is not None and _reads_the_same(loaded, experiment, labelled):
+        dataset = loaded.dataset
+    else:
+        dataset = load(experiment.data, labelled_public=labelled)
+    if experiment.clients > len(dataset.train.used):
+        raise ConfigurationError(
+            f"clients = {experiment.clients}: more than the {len(dataset.train.used)} training samples"
+        )
+    if dataset.client_names and len(dataset.client_names) != experiment.clients:
+        names = ", ".join(dataset.client_names[:5]) + (", ..." if len(dataset.client_names) > 5 else "")
+        raise ConfigurationError(
+            f"clients = {experiment.clients}: data.path holds {len(dataset.client_names)} ({names}); "
+            f"give clients = {len(dataset.client_names)}"
+        )
+    experiment = complete(experiment, dataset)
+    algorithm = algorithms.make_algorithm(experiment.algorithm)
+    groups = _groups(experiment, algorithm)
+    graph = _graph(experiment, len(groups))
+    parts = split(experiment.data, dataset, experiment.clients, experiment.seed)
+    algorithm.check(experiment.training.steps, dataset.classes)
+    problems = []
+    try:
+        check_whole(experiment, algorithm, graph, parts, dataset)
+    except ConfigurationError as error:
+        if to_train:
+            raise
+        problems = [f"to train, this has to change: {error}"]
+    models = try_models(experiment, dataset, algorithm, pretrained=pretrained)
+    resolved = ResolvedExperiment(experiment, dataset, parts, groups, graph, algorithm, models, tuple(problems))
+    check_equal_models(resolved)
+    return resolved
+
+
+def _reads_the_same(loaded: ResolvedExperiment, experiment: Experiment, labelled_public: bool) -> bool:
+    """Return whether an experiment reads the data that were loaded for another."""
+    same = complete(experiment, loaded.dataset).data == loaded.experiment.data
+    return same and labelled_public == loaded.algorithm.reads_public_labels
+
+
+def complete(experiment: Experiment, dataset: Dataset) -> Experiment:
+    """The experiment with every default written out, as its run folder holds it."""
+    classes = dataset.private_classes
+    data: dict[str, Any] = {}
+    if experiment.data.public is None:
+        simulated = "none" if dataset.client_names else "fraction"  # nothing is taken from those who bring their data
+        data["public"] = simulated if dataset.public is None else "own"
+    if dataset.set_aside is not None:
+        data["test_fraction"] = dataset.set_aside
+    experiment = experiment.with_values(data=data)
+    data = {"private_fraction": experiment.data.private_share}
+    primary = experiment.data.primary_labels
+    if primary.assignment == "random" and primary.per_client is None:
+        data["primary_labels"] = {"assignment": "random", "per_client": default_per_client(classes)}
+    algorithm = algorithms.with_defaults(experiment.algorithm, dataset.classes)
+    graph = with_defaults(experiment.graph)
+    return experiment.with_values(data=data, algorithm=algorithm.model_dump(), graph=graph.model_dump())
+
+
+def _groups(experiment: Experiment, algorithm: Algorithm) -> tuple[tuple[int, ...], ...]:
+    """The nodes of the graph: the groups, or each client by itself."""
+    if not experiment.groups:
+        return tuple((client,) for client in range(experiment.clients))
+    if algorithm.group_every is None:
+        raise ConfigurationError(
+            f'groups: algorithm.name = "{experiment.algorithm.name}" knows no groups, "mhd" does; leave them out'
+        )
+    listed = sorted(client for group in experiment.groups for client in group)
+    if listed != list(range(experiment.clients)) or not all(experiment.groups):
+        raise ConfigurationError(
+            f"groups: each of the clients 0 to {experiment.clients - 1} must be in exactly one group, none empty"
+        )
+    if experiment.algorithm.options().get("confidence") == "density":
+        raise ConfigurationError(
+            'groups: algorithm.confidence = "density" measures what one client trained on; take "max_probability"'
+        )
+    return tuple(tuple(sorted(group)) for group in experiment.groups)
+
+
+def _graph(experiment: Experiment, nodes: int) -> CommunicationGraph:
+    try:
+        return CommunicationGraph(experiment.graph, nodes, experiment.seed)
+    except ConfigurationError as error:
+        text = str(error)
+        raise ConfigurationError(text.replace("client", "group") if experiment.groups else text) from None

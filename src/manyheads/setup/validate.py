@@ -1,0 +1,98 @@
+"""What only the whole experiment can tell: keys that contradict each other or the data."""
+
+from manyheads.algorithms.base import Algorithm
+from manyheads.config.experiment import Experiment, ModelConfig
+from manyheads.data.arrays import Dataset
+from manyheads.data.split import Split
+from manyheads.errors import ConfigurationError
+from manyheads.graph import CommunicationGraph
+from manyheads.setup.resolved import ResolvedExperiment
+
+
+def check_equal_models(resolved: ResolvedExperiment) -> None:
+    """Where weights are averaged, among neighbours or within a group, they must be those of the same model."""
+    experiment = resolved.experiment
+    pairs = [(group[0], member, "groups") for group in resolved.groups for member in group[1:]]
+    if resolved.algorithm.averages_weights:
+        key = f'algorithm.name = "{experiment.algorithm.name}"'
+        pairs += [(i, j, key) for i, j in sorted(resolved.graph.edges())]
+    for i, j, key in pairs:
+        one, other = experiment.model.of(i), experiment.model.of(j)
+        if one != other:
+            raise ConfigurationError(
+                f"{key}: the weights of client {i} ({_shown(one)}) and client {j} ({_shown(other)}) cannot be "
+                "averaged; give them the same model" + ("" if key == "groups" else ', or take algorithm.name = "mhd"')
+            )
+
+
+def _shown(model: ModelConfig) -> str:
+    return f"{model.backbone}, width {model.width}" + (f", weights {model.weights}" if model.weights else "")
+
+
+def check_whole(
+    experiment: Experiment, algorithm: Algorithm, graph: CommunicationGraph, parts: Split, dataset: Dataset
+) -> None:
+    """What only the whole experiment can tell."""
+    training, private = experiment.training, sum(len(own) for own in parts.private)
+    if training.batch_size > private:
+        raise ConfigurationError(
+            f"training.batch_size = {training.batch_size}: larger than all {private} private samples; at most {private}"
+        )
+    if training.warmup_steps > training.steps:
+        raise ConfigurationError(
+            f"training.warmup_steps = {training.warmup_steps}: longer than training.steps = {training.steps}; "
+            f"take fewer, such as {training.steps // 10}"
+        )
+    if algorithm.needs_neighbours and graph.clients == 1:
+        raise ConfigurationError(
+            f"{'groups: one group only' if experiment.groups else 'clients = 1'}: algorithm.name = "
+            f'"{experiment.algorithm.name}" needs at least 2 {"groups" if experiment.groups else "clients"}; '
+            + ('leave groups out and take "averaging"' if experiment.groups else 'for one model alone take "separate"')
+        )
+    exchanges = algorithm.exchange_steps(training.steps)
+    if algorithm.needs_neighbours and not exchanges:
+        raise ConfigurationError(
+            f"training.steps = {training.steps}: nothing is exchanged in so few; lower algorithm.pool_every"
+        )
+    lonely = graph.lonely(exchanges) if algorithm.needs_neighbours else []
+    if lonely:
+        raise ConfigurationError(
+            f'graph.name = "{experiment.graph.name}": {"group" if experiment.groups else "client"} {lonely[0]} has '
+            "nobody to learn from, which "
+            f'algorithm.name = "{experiment.algorithm.name}" needs; give it an edge or take "separate"'
+        )
+    if algorithm.teaches_heads and experiment.model.auxiliary_heads < 1:
+        raise ConfigurationError(
+            f'model.auxiliary_heads = 0: algorithm.name = "{experiment.algorithm.name}" teaches auxiliary heads; '
+            "give at least 1"
+        )
+    if algorithm.reads_public:
+        _check_public(experiment, algorithm, parts, dataset)
+
+
+def _check_public(experiment: Experiment, algorithm: Algorithm, parts: Split, dataset: Dataset) -> None:
+    """What an algorithm that trains on the public set needs of it."""
+    training = experiment.training
+    if len(parts.public) == 0:
+        if experiment.data.public == "none":
+            raise ConfigurationError(
+                "data.public: there is no public set; name one, such as "
+                '{ source = "folder", path = ... }, or put its images into a folder "public" beside the clients'
+            )
+        raise ConfigurationError("data.public_fraction = 0: the public set has no samples; raise it")
+    if algorithm.reads_public_labels and dataset.public_set.labels is None:
+        raise ConfigurationError(
+            f'data.public: algorithm.name = "{experiment.algorithm.name}" would train on the labels of the public set, '
+            "which has none; set algorithm.first_public_steps = 0"
+        )
+    if algorithm.reads_public_labels and experiment.data.public == "all":
+        raise ConfigurationError(
+            f'data.public = "all": algorithm.name = "{experiment.algorithm.name}" would train on the labels of '
+            "everybody's private samples; give a public_fraction"
+        )
+    if training.public_batch_size > len(parts.public):
+        more = ", or raise data.public_fraction" if experiment.data.public == "fraction" else ""
+        raise ConfigurationError(
+            f"training.public_batch_size = {training.public_batch_size}: larger than the {len(parts.public)} "
+            f"public samples; at most {len(parts.public)}{more}"
+        )

@@ -1,0 +1,57 @@
+"""The demonstration: its three experiments, and the sentence that it ends with."""
+
+import shutil
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from manyheads.config.experiment import Experiment
+from manyheads.errors import ConfigurationError
+from manyheads.runs.read import read_experiment
+from manyheads.setup.resolve import resolve
+
+DEMO_OUT = Path("runs/demo")
+
+
+def demo_experiment() -> Experiment:
+    """Eight clients that teach each other."""
+    return Experiment.from_toml(files("manyheads").joinpath("studies/demo.toml").read_text(), "demo.toml")
+
+
+def demo_runs(seed: int) -> dict[str, Experiment]:
+    """The same clients alone, together, and as one model that holds all their private data."""
+    mhd = demo_experiment().with_values(seed=seed)
+    separate = mhd.with_values(algorithm={"name": "separate"})
+    return {"separate": separate, "mhd": mhd, "supervised": separate.with_values(clients=1)}
+
+
+def make_room(out: Path, runs: Mapping[str, Experiment]) -> None:
+    """Remove what an earlier demo left; anything else that lies there is somebody's work, and nothing is removed."""
+    for name, experiment in runs.items():
+        if not (out == DEMO_OUT or _is_free_or_ours(out / name, experiment)):
+            raise ConfigurationError(f"{out / name}: is not a run of the demo; it is left as it is, give another --out")
+    for name in runs:
+        if (out / name).exists():
+            shutil.rmtree(out / name)
+
+
+def _is_free_or_ours(folder: Path, experiment: Experiment) -> bool:
+    if not folder.exists() or not any(folder.iterdir()):
+        return True
+    if not (folder / "experiment.toml").is_file():
+        return False
+    return read_experiment(folder).fingerprint(seed=False) == resolve(experiment).experiment.fingerprint(seed=False)
+
+
+def moral(summaries: Mapping[str, Mapping[str, Any]]) -> str:
+    """One sentence on what the demonstration shows."""
+    alone, together, pooled = (summaries[name] for name in ("separate", "mhd", "supervised"))
+    before, after = alone["shared_accuracy"][0], together["shared_accuracy"][-1]
+    own_before, own_after = alone["private_accuracy"][0], together["private_accuracy"][0]
+    return (
+        f"Left alone, a client tells {100 * before:.0f} % of all digits; taught by what the others' models say about "
+        f"unlabelled digits, its last head tells {100 * after:.0f} %, while its main head keeps to its own digits "
+        f"({100 * own_after:.0f} % against {100 * own_before:.0f} %); one model with everybody's private data reaches "
+        f"{100 * pooled['shared_accuracy'][0]:.0f} %."
+    )

@@ -1,0 +1,54 @@
+"""A finished run, judged again: with what was measured at its end, and with a probe of its embeddings."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from manyheads.client.state import ClientState, restore_client
+from manyheads.errors import START_AGAIN, RunError
+from manyheads.evaluation.accuracy import evaluate
+from manyheads.evaluation.means import hop_means, mean_by_head
+from manyheads.runs.read import read_experiment, read_summary
+from manyheads.runs.tensors import read_client_values
+from manyheads.setup.build import assemble
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What `manyheads evaluate` shows and writes."""
+
+    summary: dict[str, Any]
+    measured: dict[str, Any]
+
+
+def judge(folder: Path, *, device: str = "cpu", with_probe: bool = False) -> Judgement:
+    """Load the clients of a finished run and measure them."""
+    summary = read_summary(folder)
+    if not (folder / "checkpoints" / "manifest.json").exists():
+        raise RunError(
+            f"{folder}: holds no weights (checkpoints/ is gone), so there is no embedding and no head to judge; "
+            "run the experiment again"
+        )
+    ensemble = assemble(read_experiment(folder), device, pretrained=False)
+    for client in ensemble.clients:
+        tensors, manifest = read_client_values(folder, client.index)
+        if manifest.data != ensemble.resolved.dataset.fingerprint():
+            raise RunError(f"{folder}: the data have changed since this run; {START_AGAIN}")
+        restore_client(client, ClientState(tensors, "", [], 0), str(folder))
+    measured: dict[str, Any] = {}
+    for part in ensemble.parts:
+        found = evaluate(ensemble.clients, part)
+        measured[part.name] = {
+            "private_accuracy": mean_by_head(found.private_accuracy),
+            "shared_accuracy": mean_by_head(found.shared_accuracy),
+            "clients": [
+                {"private_accuracy": private, "shared_accuracy": shared}
+                for private, shared in zip(found.private_accuracy, found.shared_accuracy, strict=True)
+            ],
+            "by_hop": hop_means(found.accuracy_on, ensemble.resolved.hops(summary["steps"])),
+            "accuracy_on": found.accuracy_on,
+        }
+    measured["probe"] = ensemble.probes() if with_probe else None
+    now = {key: value for key, value in measured["test"].items() if key != "clients"}
+    clients = [own | judged for own, judged in zip(summary["clients"], measured["test"]["clients"], strict=True)]
+    return Judgement(summary | now | {"clients": clients, "probe": measured["probe"] or summary.get("probe")}, measured)

@@ -1,0 +1,45 @@
+"""What --again has run so far."""
+
+import json
+from collections.abc import Sequence
+
+from manyheads.files import write_whole
+from manyheads.studies.paper.jobs import Job
+from manyheads.studies.paper.keys import key_of
+from manyheads.studies.paper.request import Request
+from manyheads.studies.paper.results import CellResult
+
+
+class Again:
+    """What --again has run so far, in a file, until all that was asked for is done: so it goes on after a stop."""
+
+    def __init__(self, request: Request) -> None:
+        self._place = request.out / request.scale.name / "again.json"
+        self._into = str(request.results.resolve())
+        read: dict[str, list[str]] = json.loads(self._place.read_bytes()) if self._place.exists() else {}
+        self._done = read  # by where results are stored
+
+    def still_to_do(self, jobs: Sequence[Job]) -> list[Job]:
+        return [job for job in jobs if self._name(job) not in self._done.get(self._into, [])]
+
+    def ended(self, result: CellResult) -> None:
+        """It is stored."""
+        self._done.setdefault(self._into, []).append(f"{result.key} {result.seed}")
+        self._write()
+
+    def forget(self, jobs: Sequence[Job]) -> None:
+        """Everything was run; of others that were stopped nothing is forgotten."""
+        names = set(map(self._name, jobs))
+        self._done[self._into] = [name for name in self._done.get(self._into, []) if name not in names]
+        self._write()
+
+    def _write(self) -> None:
+        if any(self._done.values()):
+            self._place.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(self._place, json.dumps(self._done).encode())
+        else:
+            self._place.unlink(missing_ok=True)
+
+    @staticmethod
+    def _name(job: Job) -> str:
+        return f"{key_of(job.experiment)} {job.experiment.seed}"

@@ -1,0 +1,98 @@
+"""The code that decides numbers, as a hash."""
+
+import hashlib
+import io
+import tokenize
+from ast import ClassDef, Constant, Expr, FunctionDef, Import, ImportFrom, Module, parse, walk
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+# Everything between a configuration and an accuracy is what training imports, directly or not.
+ROOT = "manyheads.training.start"
+NOT_ABOUT_NUMBERS = ("manyheads", "manyheads.version")  # the public names, and what made a number: not what it is
+# Versions of it that give the same numbers, the oldest first: between them only speed or form changed, as is shown by
+# tests that compare numbers. Where today's is in none of these lines, what it did not make itself is run again.
+SAME_NUMBERS = (
+    (
+        "a21fdd104e03cd68",
+        "1e093aec37ecb2fe",  # dropout's kernel: tests/models/test_dropout.py
+        "23eec4ebcf488ca5",  # batches of several stretches are drawn together: tests/engine/test_cuda.py
+        "b96dea94f88df076",  # what would be sent stays on the GPU: tests/exchange
+        "adcb90450e8a45b1",  # how often is saved; form of sgd and teachers: tests/golden; tests/engine/test_cuda.py
+        "f8817fcf676103f5",  # notes on keys without effect: tests/golden
+        "ac85968d7129e7ee",  # pooling's kernel: tests/models/test_same_pool.py
+        "854d3a2153b5dc22",  # heads may see feature maps: tests/golden; shortcuts below 16 channels, which no cell has
+        "8a489e6d3129e6bd",  # runs.py and summary.py count, too; a checkpoint knows the keys of its file: tests/golden
+        "08bacb4462268bbc",  # rooms; one exchange; the code is found from imports: tests/golden
+    ),
+)
+
+
+@cache
+def code_of_numbers() -> str:
+    """Return a hash of the code that decides numbers; comments, docstrings and empty lines are not part of it."""
+    found = hashlib.sha256()
+    for name, text in sorted(code_that_decides_numbers().items()):
+        found.update(f"{name}\n{bare(text)}".encode())
+    return found.hexdigest()[:16]
+
+
+def code_that_decides_numbers() -> dict[str, str]:
+    """Return the source of every module that training imports, also by way of others."""
+    found: dict[str, str] = {}
+    due = [ROOT]
+    while due:
+        name = due.pop()
+        if name in found or name in NOT_ABOUT_NUMBERS or (place := _source(name)) is None:
+            continue
+        found[name] = place.read_text(encoding="utf-8")
+        due += [name.rpartition(".")[0], *imports_of(found[name])]
+    return found
+
+
+def imports_of(source: str) -> set[str]:
+    """Return what a module imports of this package, wherever in it: `a.b` and `a.b.c` of `from a.b import c`."""
+    found = set()
+    for node in walk(parse(source)):
+        if isinstance(node, Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return {name for name in found if name.partition(".")[0] == "manyheads"}
+
+
+def _source(name: str) -> Traversable | None:
+    """Return the file of a module; None where the name is not one, but something in a module."""
+    package, parts = files("manyheads"), name.split(".")[1:]
+    options = (package.joinpath(*parts, "__init__.py"), package.joinpath(*parts[:-1], f"{parts[-1]}.py"))
+    return next((option for option in options if option.is_file()), None)
+
+
+def first_like(code: str) -> str:
+    """The oldest version that gives the same numbers."""
+    return next((versions[0] for versions in SAME_NUMBERS if code in versions), code)
+
+
+def same_numbers(code: str) -> bool:
+    """Whether today's code would make what this code made."""
+    return first_like(code) == first_like(code_of_numbers())
+
+
+def bare(source: str) -> str:
+    """Source code without comments, docstrings and empty lines; the same under every version of Python."""
+    lines = source.split("\n")
+    for node in walk(parse(source)):
+        first = node.body[0] if isinstance(node, Module | ClassDef | FunctionDef) and node.body else None
+        if isinstance(first, Expr) and isinstance(first.value, Constant) and isinstance(first.value.value, str):
+            assert first.end_lineno is not None
+            lines[first.lineno - 1 : first.end_lineno] = [""] * (first.end_lineno - first.lineno + 1)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        row, column = token.start
+        if token.type == tokenize.COMMENT and lines[row - 1]:
+            lines[row - 1] = lines[row - 1][:column]
+    return "\n".join(line.rstrip() for line in lines if line.strip())
+
+
+if __name__ == "__main__":
+    print(code_of_numbers())

@@ -1,0 +1,55 @@
+"""How long cells take here."""
+
+import contextlib
+import time
+from dataclasses import replace
+from typing import Any
+
+from manyheads.config.experiment import Experiment
+from manyheads.engine import ENGINES, home, options_for
+from manyheads.engine.base import Window
+from manyheads.engine.cores import usable_cores
+from manyheads.setup.build import assemble
+from manyheads.studies.paper.jobs import Job
+from manyheads.studies.paper.one_job import let_go_of_memory
+from manyheads.training.start import train
+from manyheads.training.stop import one_thread
+
+
+def seconds_for(job: Job) -> float:
+    """About how long a job takes here, from a few steps of it; on a CPU from two clients with small batches."""
+    options = options_for(**job.how)
+    on_cpu = options.device == "cpu"
+    tried, steps = (_smaller(job.experiment), 1) if on_cpu else (job.experiment, 10)
+    engine = ENGINES[job.how["engine"]](assemble(tried, home(job.how["engine"], options.device)), options)
+    with one_thread(), contextlib.closing(engine):
+        engine.exchange(step=0)
+        engine.train(Window(0, steps), lambda _: None)
+        began = time.perf_counter()
+        engine.train(Window(steps, 2 * steps), lambda _: None)
+        spent = time.perf_counter() - began
+    del engine
+    let_go_of_memory()
+    done = replace(job, experiment=tried.with_values(training={"steps": steps})).work
+    return spent * job.work / done / (usable_cores() if on_cpu else 1)
+
+
+def _smaller(experiment: Experiment) -> Experiment:
+    """With two clients (lists hold one entry for each) and small batches."""
+    lists = {key: getattr(experiment.model, key)[:2] for key in experiment.model.lists}
+    targets = experiment.algorithm.options().get("targets_per_step", 1)
+    pool = {"pool_size": max(2, targets)} if experiment.algorithm.name == "mhd" else {}
+    batches = {"batch_size": 8, "public_batch_size": 8}
+    return experiment.with_values(clients=2, model=lists, algorithm=pool, training=batches)
+
+
+def try_out(job: Job, steps: int) -> float:
+    """Take a few steps of a cell, keep nothing, and say how many seconds they took."""
+    began = time.perf_counter()
+    values: dict[str, Any] = {"training": {"steps": steps, "warmup_steps": 0}, "evaluate": {"every": steps}}
+    if job.experiment.algorithm.name == "fedmd":
+        values["algorithm"] = {"first_private_steps": 0, "digest_steps": steps - 1, "revisit_steps": 1}
+    elif job.experiment.algorithm.name == "mhd":
+        values["algorithm"] = {"pool_every": min(job.experiment.algorithm.options()["pool_every"], steps - 1)}
+    train(job.experiment.with_values(**values), **job.how)
+    return time.perf_counter() - began

@@ -1,0 +1,42 @@
+"""Cells by the hash of what they are."""
+
+import dataclasses
+import hashlib
+import json
+import re
+from typing import Any
+
+from pydantic import BaseModel
+
+from manyheads.algorithms import make_algorithm
+from manyheads.config.experiment import Experiment
+
+
+def key_of(experiment: Experiment) -> str:
+    """A hash of all that a configuration says about numbers, but for the seed."""
+    values = {name: value for name, value in non_default_keys(experiment).items() if name != "seed"}
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def non_default_keys(experiment: Experiment) -> dict[str, Any]:
+    """What differs from defaults, without what is not about numbers: paths, how often something is written down."""
+    values = experiment.model_dump(exclude_none=True, exclude_defaults=True)
+    values["data"].pop("path", None)
+    if isinstance(values["data"].get("public"), dict):
+        values["data"]["public"].pop("path", None)
+    for section, name in (("training", "save_seconds"), ("training", "log_every"), ("evaluate", "every")):
+        values.get(section, {}).pop(name, None)
+    made: Any = make_algorithm(experiment.algorithm)
+    fields = [(field, getattr(made, field.name)) for field in dataclasses.fields(made)]
+    chosen = {field.name: knob for field, knob in fields if knob != _usual(field)}
+    plain = {name: knob.model_dump() if isinstance(knob, BaseModel) else knob for name, knob in chosen.items()}
+    values["algorithm"] = {"name": experiment.algorithm.name} | plain
+    return {name: value for name, value in values.items() if value != {}}
+
+
+def _usual(field: "dataclasses.Field[Any]") -> Any:
+    return field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+
+
+def slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

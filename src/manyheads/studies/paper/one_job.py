@@ -1,0 +1,167 @@
+"""One cell, run in a worker process."""
+
+import gc
+import os
+import platform
+import re
+import shutil
+import signal
+import threading
+import time
+import tomllib
+import traceback
+from functools import partial
+from multiprocessing import parent_process
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+import torch
+
+from manyheads.errors import ManyheadsError
+from manyheads.files import write_whole
+from manyheads.runs.read import read_summary
+from manyheads.setup.build import Ensemble
+from manyheads.studies.paper.code import code_of_numbers
+from manyheads.studies.paper.jobs import CellFailed, Job
+from manyheads.studies.paper.results import CellResult, result_of
+from manyheads.training.observer import SilentObserver
+from manyheads.training.result import Interrupted
+from manyheads.training.start import resume, train
+
+TELL_SECONDS = 0.5
+_told: Any = None  # in a worker: where it tells of its progress
+_stopping = threading.Event()  # in a worker: it was asked to stop, perhaps before it trained
+
+
+def begin_worker(told: Any) -> None:
+    """Ctrl-C is for the process that was started, which then asks its workers to stop."""
+    global _told
+    _told = told
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # One that dies at once, because it has nothing to do, would break the pool, which then kills the others.
+    signal.signal(signal.SIGTERM, lambda number, frame: _stopping.set())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    code_of_numbers()  # as it is now, when it was imported: somebody may change the files while cells run
+
+
+def _end_with_parent() -> None:
+    """Nobody is there any more who asked for this: save, and leave."""
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+    while not idle.wait(timeout=1.0):
+        pass
+    os._exit(1)
+
+
+idle = threading.Event()
+
+
+class _JobObserver(SilentObserver):
+    """Tells of work, now and then, and of notes."""
+
+    def __init__(self, job: Job) -> None:
+        self._name = f"{job.cell}, seed {job.experiment.seed}"
+        self._of_one = job.work / (job.experiment.clients * job.experiment.training.steps)
+        self._done, self._said = 0.0, time.perf_counter()
+
+    def started(self, ensemble: Ensemble, step: int) -> None:
+        self._done += step * ensemble.resolved.experiment.clients * self._of_one
+        if _stopping.is_set():  # before there was anybody who heard it
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def progressed(self, client_steps: int) -> None:
+        self._done += client_steps * self._of_one
+        if time.perf_counter() - self._said >= TELL_SECONDS:
+            self.tell()
+
+    def noted(self, text: str) -> None:
+        if _told is not None:
+            _told.put(f"{self._name}: {text}")
+
+    def went_back(self, step: int, why: str) -> None:
+        self.noted(f"{why}; goes on from step {step}")
+
+    def tell(self) -> None:
+        if _told is not None:
+            _told.put(self._done)
+        self._done, self._said = 0.0, time.perf_counter()
+
+
+def run_job(job: Job) -> CellResult | None:
+    """Run a cell, or go on with it, in this process; None where it was asked to stop."""
+    if _stopping.is_set():
+        return None
+    idle.clear()
+    try:
+        device = _run(job)
+        return result_of(job.experiment, job.folder, cell=job.cell, scale=job.scale, hardware=hardware(device))
+    except Interrupted:
+        return None
+    except ManyheadsError as error:
+        raise CellFailed(str(error)) from None  # one that can travel between processes
+    except Exception as error:
+        place = job.folder.with_name(f"{job.folder.name}.error.txt")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(place, traceback.format_exc().encode())
+        raise CellFailed(f"{type(error).__name__}: {error} ({place} says where)") from None
+    finally:
+        let_go_of_memory()
+        idle.set()
+
+
+def _run(job: Job) -> str:
+    """Says on which device."""
+    if (job.folder / "summary.json").exists():
+        if not job.again and (job.folder / "checkpoints" / "manifest.json").exists():
+            return str(read_summary(job.folder)["device"])
+        old = job.folder.with_name(f".{job.folder.name}.old")
+        shutil.rmtree(old, ignore_errors=True)
+        os.replace(job.folder, old)  # to be made again, perhaps because its result was stored and then removed
+        shutil.rmtree(old)
+    telling = _JobObserver(job)
+    go_on = (job.folder / "experiment.toml").exists()
+    if go_on:
+        _point_at_data(job)
+    go = partial(resume, job.folder) if go_on else partial(train, job.experiment, job.folder)
+    try:
+        return str(go(**job.how, observer=telling).summary["device"])
+    finally:
+        telling.tell()
+
+
+def _point_at_data(job: Job) -> None:
+    """Where they are now: they may have been moved since it was stopped."""
+    place, data = job.folder / "experiment.toml", job.experiment.data
+    then = place.read_text(encoding="utf-8")
+    values = tomllib.loads(then)
+    if data.path is not None:
+        values["data"]["path"] = data.path
+    if not isinstance(data.public, str | None):
+        values["data"]["public"]["path"] = data.public.path
+    if values != tomllib.loads(then):
+        write_whole(place, tomli_w.dumps(values).encode())
+
+
+def let_go_of_memory() -> None:
+    """Graphs and their memory, before the next cell comes."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def hardware(device: str) -> str:
+    """The name of what computed."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.get_device_name(torch.device(device))
+    return processor()
+
+
+def processor() -> str:
+    """With the vector instructions that PyTorch uses on it: sums are in another order with others."""
+    listed = Path("/proc/cpuinfo")
+    names = re.findall(r"model name\s*: (.*)", listed.read_text()) if listed.exists() else []
+    return f"{names[0].strip() if names else platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"

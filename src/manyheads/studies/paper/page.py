@@ -1,0 +1,229 @@
+"""docs/results.md, and the tables that a person sees: made of stored results, never typed."""
+
+from collections.abc import Sequence
+
+from manyheads.report.text import keys_text, mean_and_spread
+from manyheads.studies.paper.claims import Verdict
+from manyheads.studies.paper.measures import Measure, TableResults
+from manyheads.studies.paper.reproduction import Reproduction
+from manyheads.studies.paper.results import CellResult, Stored
+from manyheads.studies.paper.scales import SCALES, Scale
+
+WORDS = {"yes": "holds", "no": "does not hold", "unclear": "unclear"}
+OURS, CHANGED = "Ours", "†"
+HEAD = """# The paper, reproduced
+
+Made by `manyheads reproduce --page` from stored results; nothing is typed here. The paper trained ResNet-34 on
+ImageNet, which nobody has done with manyheads yet; here the same questions are asked at other scales, so what can be
+compared is whether its claims hold, not the numbers. (Its own settings are there; they were started for a few steps on
+a stand-in for ImageNet, [experiments/mhd](../experiments/mhd/README.md).) Only Table 2 ([fedmd](#fedmd)) was about
+CIFAR-100 in the paper, too. **All MHD in these tables but [choice](#choice) has a ramp, which the paper does not name:
+without it MHD with four heads fails in as many steps.** Other differences: [deviations.md](deviations.md) and the
+notes. Speed and memory: [measurements.md](measurements.md).
+"""
+
+
+READING = """## How to read it
+*Private* is test accuracy on the labels of a client, weighted as it has them; *shared* is accuracy on all labels alike;
+both are means over clients, of the main head unless another is named. s is the skew: 0 deals labels out evenly, with
+100 a client gets 101 times as many of its own. An entry is the mean over seeds, in percent unless the column says
+otherwise, ± the standard deviation (of a sample) over seeds, and in brackets what the paper printed. *Deviation across
+clients* is that of the clients themselves, not of a sample of clients.
+
+A claim is split into parts, mostly differences that should be above 0, or within bounds that the part names. A part
+is the mean over the seeds that both sides have (where rows of a table have different numbers of them, this is not the
+difference of the means in the table); in brackets, for how many of these it is so. A claim *holds* where all parts
+are so for every seed, *does not hold* where a part is so for none, and is *unclear* otherwise. By chance alone a
+single difference has the same sign for three seeds one time in four; one seed says little, and nothing where it is
+nearer to a bound than a part usually differs from seed to seed (the median of the standard deviations is DOUBTS):
+such a part is *too close*, and its claim *unclear*, unless another part fails. Further away is still chance one time
+in three. On digits, another processor can move a single accuracy by some points. Where the paper has no number
+("close", "virtually no effect"), the bound is ours. *Ours* are claims that the paper does not make; they are not in
+the overview. † marks claims that were changed after results had been seen: their notes say how. What each cell is:
+the notes in `experiments/mhd/`, with what is known about failures. *Code* is a hash of the files that decide numbers;
+different ones in a table are versions that give the same numbers (`SAME_NUMBERS` in `reproduce/results.py` names the
+tests). *Minutes in sum* adds up what each run took; where several ran at a time, all of them together took less.
+"""
+
+
+def results_page(names: Sequence[Reproduction], stored: dict[str, Stored]) -> str:
+    """The whole page, for all scales that have results."""
+    doubts = [f"{scale.doubt:g} points at {scale.name}" for scale in SCALES.values() if scale.doubt]
+    sections = [HEAD, _overview(names, stored), READING.replace("DOUBTS", ", ".join(doubts))]
+    for reproduction in names:
+        parts = [
+            part
+            for scale in SCALES.values()
+            if (part := _at_scale(reproduction, scale, stored.get(scale.name, {}))) is not None
+        ]
+        if parts:
+            note = f"[Note](../experiments/mhd/{reproduction.name}/README.md)."
+            sections += [
+                f"## {reproduction.name}\n{reproduction.title} ({reproduction.where}). {note}",
+                *parts,
+            ]
+    return "\n\n".join(section.strip() for section in sections) + "\n"
+
+
+def _overview(names: Sequence[Reproduction], stored: dict[str, Stored]) -> str:
+    """How many of the paper's claims hold, at which scale."""
+    shown = [scale for scale in SCALES.values() if stored.get(scale.name)]
+    judged = {one.name: [_verdicts(one, scale, stored[scale.name]) for scale in shown] for one in names}
+    lines = [[f"[{one.name}](#{one.name})", one.title, *map(_counted, judged[one.name])] for one in names]
+    totals = [_counted([verdict for each in judged.values() for verdict in each[n]]) for n in range(len(shown))]
+    header = ["", "question", *(f"claims, {scale.name}" for scale in shown)]
+    about = [
+        f"- *{s.name}*: {s.about}, {s.schedule}; unless a table says otherwise.{_so_far(names, s, stored[s.name])}"
+        for s in shown
+    ]
+    return "\n".join(about) + f"\n\n{rows(header, [*lines, ['**all**', '', *totals]])}"
+
+
+def _verdicts(one: Reproduction, scale: Scale, stored: Stored) -> list[Verdict | None]:
+    """Of the paper's own claims; none where it makes no sense."""
+    found = one.found(scale, stored)
+    return [claim.verdict(found) for claim in one.claims_at(scale) if found.cells and not claim.ours]
+
+
+def _counted(verdicts: Sequence[Verdict | None]) -> str:
+    answers = [verdict.answer if verdict else "not run" for verdict in verdicts]
+    kinds = ("yes", "unclear", "no", "not run")
+    counts = ", ".join(f"{answers.count(kind)} {kind}" for kind in kinds if kind in answers)
+    few = sum(verdict.seeds == 1 for verdict in verdicts if verdict)
+    return counts + (f" ({few} by one seed)" if few else "")
+
+
+def _so_far(names: Sequence[Reproduction], scale: Scale, stored: Stored) -> str:
+    """What of a scale has not been run."""
+    every = [(one, one.found(scale, stored)) for one in names]
+    none = [one.name for one, found in every if found.cells and not any(found.cells.values())]
+    part = [one.name for one, found in every if any(found.cells.values()) and not _complete(one, scale, found)]
+    said = [
+        f" {word}: {', '.join(listed)}." for word, listed in (("Not run yet", none), ("Not complete", part)) if listed
+    ]
+    return "".join(said)
+
+
+def _complete(one: Reproduction, scale: Scale, found: TableResults) -> bool:
+    seeds = one.seeds_complete(scale, found)
+    return all(len(by_seed) == seeds for by_seed in found.part((), seeds).cells.values())
+
+
+def _at_scale(reproduction: Reproduction, scale: Scale, stored: Stored) -> str | None:
+    found = reproduction.found(scale, stored)
+    if not any(found.cells.values()):
+        return None
+    seeds = reproduction.seeds_complete(scale, found)
+    command = f"manyheads reproduce {reproduction.name} --scale {scale.name}{scale.data_option} --seeds {seeds}"
+    parts = [
+        f"### {reproduction.name}, {scale.name}",
+        runs_of(found, seeds, command) + _unusual(reproduction, scale),
+        rows(*table(reproduction, found)),
+    ]
+    if beside := besides(reproduction, found):
+        parts.append(rows(["besides", "here", "the paper"], beside))
+    if reproduction.claims:
+        judged = [
+            [text.replace(OURS, f"*{OURS}*"), answer.replace(WORDS["no"], f"**{WORDS['no']}**"), "<br>".join(parts)]
+            for text, answer, parts in claims(reproduction, scale, found)
+        ]
+        parts.append(rows(["claim", "here", "its parts"], judged))
+    parts += [f"**{text}**" for text in warnings(found)]
+    if worth_drawing(found):
+        parts.append(f"![{reproduction.title}, {scale.name}](images/{picture(reproduction, scale)})")
+    return "\n\n".join(parts)
+
+
+def _unusual(reproduction: Reproduction, scale: Scale) -> str:
+    keys = reproduction.common_keys(scale)
+    return f" In all cells: `{keys_text(keys)}`." if keys else ""
+
+
+def besides(reproduction: Reproduction, found: TableResults) -> list[list[str]]:
+    """What is of no cell alone: in words, ours, and the paper's."""
+    every = [(one, list(one.quantity.of(found).values())) for one in reproduction.besides]
+    return [[one.text, _mean(values), one.printed] for one, values in every if values]
+
+
+def worth_drawing(found: TableResults) -> bool:
+    """A picture compares cells: of a single one the table says as much."""
+    return sum(map(bool, found.cells.values())) > 1
+
+
+def picture(reproduction: Reproduction, scale: Scale) -> str:
+    return f"reproduce-{reproduction.name}-{scale.name}.png"
+
+
+def table(reproduction: Reproduction, found: TableResults) -> tuple[list[str], list[list[str]]]:
+    """Header and rows: each cell, how many seeds, and its measures beside what the paper printed."""
+    shown = [m for m in reproduction.measures if any(found.values(cell, m) for cell in found.cells)]
+    header = ["", "seeds", *(measure.label for measure in shown)]
+    lines = [
+        [cell, str(len(by_seed)), *(_entry(reproduction, found, cell, measure) for measure in shown)]
+        for cell, by_seed in found.cells.items()
+        if by_seed
+    ]
+    return header, lines
+
+
+def _entry(reproduction: Reproduction, found: TableResults, cell: str, measure: Measure) -> str:
+    values = list(found.values(cell, measure).values())
+    printed = reproduction.printed.get((cell, measure.label))
+    return _mean(values) + (f" ({printed:.1f})" if printed is not None and values else "")
+
+
+def _mean(values: Sequence[float]) -> str:
+    return mean_and_spread([value / 100.0 for value in values]) if values else ""
+
+
+def claims(reproduction: Reproduction, scale: Scale, found: TableResults) -> list[tuple[str, str, tuple[str, ...]]]:
+    """Each claim, whether it holds, and what its parts are."""
+    lines: list[tuple[str, str, tuple[str, ...]]] = []
+    for claim in reproduction.claims_at(scale):
+        text = (f"{OURS}: {claim.text}" if claim.ours else claim.text) + (f" {CHANGED}" if claim.changed else "")
+        verdict = claim.verdict(found)
+        if verdict is None:
+            lines.append((text, "not run", ()))
+            continue
+        by_few = " (one seed)" if verdict.seeds == 1 else ""
+        lines.append((text, WORDS[verdict.answer] + by_few, verdict.parts))
+    return lines
+
+
+def warnings(found: TableResults) -> list[str]:
+    """Cells with heads that name one class only; cells that were made of different data."""
+    cells = [cell for cell, by_seed in found.cells.items() if any(result.collapsed for result in by_seed.values())]
+    said = [f"Heads collapsed (they name one class for nearly everything) in: {', '.join(cells)}."] if cells else []
+    data: dict[str, set[str]] = {}  # fingerprints, by what cells are meant to read
+    for result in (result for by_seed in found.cells.values() for result in by_seed.values() if result.data):
+        data.setdefault(result.meant_data, set()).add(str(result.data))
+    differ = any(len(fingerprints) > 1 for fingerprints in data.values())
+    return said + (["These cells were not all made of the same data."] if differ else [])
+
+
+def runs_of(found: TableResults, seeds: int, command: str) -> str:
+    """The command, and of what it runs how much there is; what other tables ran beyond it is counted apart."""
+    every = _every(found)
+    own, wanted = sum(seed < seeds for _, seed in every), seeds * len(found.cells)
+    runs = ("1 run" if own == 1 else f"{own} runs") if own == wanted else f"{own} of {wanted} runs"
+    runs += f" and {len(every) - own} of other tables" if own < len(every) else ""
+    return f"`{command}`: {runs}, {made_with(found)}"
+
+
+def made_with(found: TableResults) -> str:
+    """How long it took, where it ran, and by which code."""
+    every = _every(found).values()
+    minutes = sum(result.seconds for result in every) / 60
+    where, code = sorted({result.made_by for result in every}), sorted({result.code[:8] for result in every})
+    return f"{minutes:.1f} minutes in sum; {'; '.join(where)}; code {', '.join(code)}."
+
+
+def _every(found: TableResults) -> dict[tuple[str, int], CellResult]:
+    """A run that is several cells is one."""
+    return {(result.key, seed): result for by_seed in found.cells.values() for seed, result in by_seed.items()}
+
+
+def rows(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    made = [header, ["---"] * len(header), *lines]
+    return "\n".join("| " + " | ".join(line) + " |" for line in made)

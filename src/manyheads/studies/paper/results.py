@@ -1,0 +1,165 @@
+"""What is kept of a cell when its run has ended: one small JSON file, found again by the hash of what made it.
+
+A result belongs to a configuration (where the data lie, how often to save and to look are not part of it) and to the
+code that decides numbers. The key has what differs from defaults: a new knob does not change the keys of old cells.
+"""
+
+import contextlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from manyheads.config.experiment import Experiment
+from manyheads.errors import RunError
+from manyheads.files import write_whole
+from manyheads.runs.manifest import Manifest
+from manyheads.runs.read import read_events, read_summary
+from manyheads.studies.paper.code import code_of_numbers
+from manyheads.studies.paper.keys import key_of, non_default_keys, slug
+
+
+class OfClient(BaseModel):
+    """One client's accuracies, by head."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    backbone: str
+    width: int | None
+    private_accuracy: list[float]
+    shared_accuracy: list[float]
+
+
+class CellResult(BaseModel):
+    """A cell for one seed. Accuracies are fractions by head, means over clients unless they stand under `clients`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    cell: str  # as the reproduction called it that ran it first
+    scale: str
+    seed: int
+    key: str  # of its configuration
+    code: str  # of the code that decides numbers
+    experiment: dict[str, Any]  # what differs from defaults
+    data: str | None  # a hash of the data
+    version: str
+    torch: str
+    hardware: str
+    engine: str
+    precision: str
+    seconds: float
+    private_accuracy: list[float]
+    shared_accuracy: list[float]
+    validation: dict[str, list[float]] | None
+    by_hop: dict[str, list[float]]
+    after: dict[str, list[float]]  # state of the algorithm -> shared accuracy of the main head of each client
+    probe: list[float] | None
+    bytes_received: list[int]
+    collapsed: list[list[int]]
+    clients: list[OfClient]
+
+    def apart_from(self, other: "CellResult") -> list[str]:
+        """What of all that was measured is not the same, number by number, as they are stored."""
+        one, two = self.as_stored(), other.as_stored()
+        return [name for name in MEASURED if one[name] != two[name]]
+
+    def farthest(self, other: "CellResult", names: Iterable[str]) -> float:
+        """By how much an accuracy is not the same, at most, of those that were measured under these names."""
+        one, two = (_fractions({name: result.as_stored()[name] for name in names}) for result in (self, other))
+        return max(abs(one[place] - two[place]) for place in one.keys() & two.keys())
+
+    @property
+    def made_by(self) -> str:
+        """All that last bits may depend on, beside the code."""
+        return f"{self.hardware}, {self.engine} engine, {self.precision}, torch {self.torch}"
+
+    def as_stored(self) -> dict[str, Any]:
+        """With five decimals."""
+        text = self.model_dump_json(exclude={"experiment"})
+        told: dict[str, Any] = json.loads(text, parse_float=lambda number: round(float(number), 5))
+        return told | {"experiment": self.experiment}
+
+    @property
+    def meant_data(self) -> str:
+        """What it was meant to read, wherever that lay: the results of one table may be of different sets."""
+        return str({key: self.experiment.get("data", {}).get(key) for key in ("label", "public")})
+
+
+MEASURED = (
+    "private_accuracy", "shared_accuracy", "validation", "by_hop", "after", "probe", "bytes_received", "collapsed",
+    "clients",
+)  # fmt: skip
+Stored = dict[tuple[str, int], CellResult]  # by key and seed
+
+
+def _fractions(measured: Any, place: str = "") -> dict[str, float]:
+    """All of them, by where they stand; counts are whole numbers."""
+    if isinstance(measured, dict | list):
+        inside = measured.items() if isinstance(measured, dict) else enumerate(measured)
+        return {at: found for key, part in inside for at, found in _fractions(part, f"{place}/{key}").items()}
+    return {place: measured} if isinstance(measured, float) else {}
+
+
+def result_of(experiment: Experiment, folder: Path, *, cell: str, scale: str, hardware: str) -> CellResult:
+    """What is kept of a finished run."""
+    summary, events = read_summary(folder), read_events(folder)
+    judged = {event["after"]: event for event in events if event.get("after") and event["part"] == "test"}
+    return CellResult(
+        cell=cell,
+        scale=scale,
+        seed=experiment.seed,
+        key=key_of(experiment),
+        code=code_of_numbers(),
+        experiment=non_default_keys(experiment),
+        data=Manifest.unseal(folder / "checkpoints" / "manifest.json").data,
+        hardware=hardware,
+        after={after: [by_head[0] for by_head in event["shared_accuracy"]] for after, event in judged.items()},
+        clients=[OfClient(**{name: own[name] for name in OfClient.model_fields}) for own in summary["clients"]],
+        **{name: summary[name] for name in _AS_IN_SUMMARY},
+    )
+
+
+_AS_IN_SUMMARY = (
+    "version", "torch", "engine", "precision", "seconds", "private_accuracy", "shared_accuracy", "validation", "by_hop",
+    "probe", "bytes_received", "collapsed",
+)  # fmt: skip
+
+
+def read_results(folder: Path, scale: str) -> Stored:
+    """All that is stored for a scale."""
+    found: Stored = {}
+    for path in sorted((folder / scale).glob("*.json")):
+        try:
+            result = CellResult.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
+            continue  # another command has just replaced it
+        except ValidationError as error:
+            problem = error.errors()[0]
+            if problem["type"] == "extra_forbidden":
+                raise RunError(
+                    f'{path}: has "{problem["loc"][-1]}", which this version of manyheads does not know; take a newer '
+                    "one, or another folder with --results"
+                ) from None
+            raise RunError(
+                f"{path}: not the result of a cell ({problem['msg']}); remove it to run the cell again"
+            ) from None
+        found[result.key, result.seed] = result
+    return found
+
+
+def write_result(folder: Path, result: CellResult) -> Path:
+    """Under a name that a person can find; it replaces what earlier code made of the same cell."""
+    path = folder / result.scale / f"{slug(result.cell)}-seed-{result.seed}-{result.key[:6]}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, (json.dumps(result.as_stored(), indent=1) + "\n").encode())
+    for other in path.parent.glob(f"*-seed-{result.seed}-{result.key[:6]}.json"):
+        with contextlib.suppress(FileNotFoundError):  # another command may do the same
+            if other != path and _is_older(other, path, result.key):
+                other.unlink()
+    return path
+
+
+def _is_older(other: Path, path: Path, key: str) -> bool:
+    """Whether a file is an earlier result of the same cell, as another reproduction called it."""
+    same: bool = json.loads(other.read_bytes()).get("key") == key
+    return same and other.stat().st_mtime_ns < path.stat().st_mtime_ns

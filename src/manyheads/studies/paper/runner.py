@@ -1,0 +1,143 @@
+"""Cells are ordinary runs: what is missing is run, several in each worker process, small ones at the same time."""
+
+import contextlib
+import shutil
+import signal
+import threading
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import active_children, get_context
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from manyheads.engine.cores import usable_cores
+from manyheads.errors import Stopped
+from manyheads.studies.paper.jobs import FULL_GPU, CellFailed, CellWorkerLost, Job
+from manyheads.studies.paper.one_job import begin_worker, idle, run_job
+from manyheads.studies.paper.results import CellResult, write_result
+
+
+class RunnerObserver:
+    """What a person may want to hear while many cells run; this one does nothing about it."""
+
+    def progressed(self, work: float) -> None:
+        """So much work was done."""
+
+    def noted(self, text: str) -> None:
+        """Something that a person should know."""
+
+    def stopping(self) -> None:
+        """Somebody asked to stop: runs go on to the end of their window and save."""
+
+
+def run_all(
+    jobs: Sequence[Job], results: Path, *, at_once: int | None = None, watching: RunnerObserver | None = None
+) -> Generator[CellResult, None, None]:
+    """Run jobs in worker processes, store each result when it is there, and give it.
+
+    As many at a time as fill the machine, or `at_once`.
+    """
+    watching = watching or RunnerObserver()
+    context = get_context("spawn")  # a fork would lose what a GPU's driver started
+    told: Any = context.SimpleQueue()
+    others = active_children()
+    most = at_once or max(FULL_GPU, usable_cores())
+    with ProcessPoolExecutor(most, context, begin_worker, (told,)) as pool, _listening(told, watching):
+        waiting, problems = list(jobs), list[str]()
+        running: dict[Future[CellResult | None], Job] = {}
+        try:
+            with _terminated_like_interrupted():
+                while waiting or running:
+                    while (job := _next(waiting, list(running.values()), at_once)) is not None:
+                        waiting.remove(job)
+                        running[pool.submit(run_job, job)] = job
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                        job = running.pop(future)
+                        if isinstance(error := future.exception(), CellFailed):
+                            problems.append(f"{job.cell}, seed {job.experiment.seed}: {error}")
+                        elif (result := future.result()) is None:
+                            stopped = "a worker process was stopped; the same command goes on"
+                            raise CellWorkerLost("; ".join([*problems, stopped]))
+                        else:
+                            write_result(results, result)
+                            shutil.rmtree(job.folder / "checkpoints", ignore_errors=True)
+                            yield result
+        except KeyboardInterrupt:
+            watching.stopping()
+            stopped = "stopped; the same command goes on where each cell was last saved"
+            raise Stopped("; ".join([*problems, stopped])) from None
+        except BrokenProcessPool:
+            lost = (
+                "a worker process was lost, perhaps for want of memory; the same command goes on, with --at-once 1 it "
+                "needs less"
+            )
+            raise CellWorkerLost("; ".join([*problems, lost])) from None
+        finally:
+            if running:
+                _stop_workers(pool, running, [child for child in active_children() if child not in others])
+        if problems:
+            raise CellFailed("; ".join(problems))
+
+
+def _next(waiting: Sequence[Job], running: Sequence[Job], at_once: int | None) -> Job | None:
+    """The first that fits beside those that run."""
+    if at_once is not None:
+        return waiting[0] if waiting and len(running) < at_once else None
+    free = 1.0 + 1e-9 - sum(job.share for job in running)
+    return next((job for job in waiting if job.share <= free), None)
+
+
+def _stop_workers(
+    pool: ProcessPoolExecutor, running: Mapping[Future[Any], Job], workers: Sequence[BaseProcess]
+) -> None:
+    """Nothing new begins; what runs is asked to save. A second Ctrl-C does not wait for that."""
+    for future in running:
+        future.cancel()
+    for worker in workers:
+        worker.terminate()
+    try:
+        pool.shutdown(cancel_futures=True)
+    except KeyboardInterrupt:
+        for worker in workers:
+            worker.kill()
+
+
+@contextlib.contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def heard(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, heard)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _listening(told: Any, watching: RunnerObserver) -> Iterator[None]:
+    """Pass on what workers tell, in a thread of its own: work that was done, or a note."""
+
+    def listen() -> None:
+        while (what := told.get()) is not None:
+            if isinstance(what, str):
+                watching.noted(what)
+            else:
+                watching.progressed(what)
+
+    thread = threading.Thread(target=listen, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        told.put(None)
+        thread.join()
+
+
+idle.set()

@@ -1,0 +1,79 @@
+"""Whether what is stored can be made once more: every number of it."""
+
+import contextlib
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+
+from manyheads.console import Screen
+from manyheads.errors import ConfigurationError, RunError
+from manyheads.studies.paper.code import same_numbers
+from manyheads.studies.paper.command import RunnerOnScreen
+from manyheads.studies.paper.keys import key_of
+from manyheads.studies.paper.request import Request, check_data, chosen
+from manyheads.studies.paper.results import MEASURED, CellResult, Stored, read_results
+from manyheads.studies.paper.runner import run_all
+
+ELSEWHERE = (
+    "On another processor or GPU, with other vector instructions, another precision or another PyTorch, last bits are "
+    "others, and means over clients are apart by about what seeds are; by much more, something is wrong"
+)
+
+
+def verify(screen: Screen, request: Request) -> None:
+    """Run once more what is stored, elsewhere, and say whether it is the same. Stopped, it goes on."""
+    scale, names = request.scale, chosen(request)
+    place = request.out / "verified" / scale.name / "-".join(one.name for one in names)
+    stored = read_results(request.results, scale.name)
+    parts = [one.found(scale, stored).part(request.only, request.seeds) for one in names]
+    asked = {(r.key, r.seed) for part in parts for by_seed in part.cells.values() for r in by_seed.values()}
+    if not asked:
+        raise ConfigurationError(f"--verify: nothing of this is stored in {request.results / scale.name}")
+    stored_seeds = [len(by_seed) for part in parts for by_seed in part.cells.values()]
+    missing = sum(request.seeds - have for have in stored_seeds) if request.seeds else 0
+    anew = replace(request, out=place / "runs", seeds=max(seed for _, seed in asked) + 1)
+    planned = anew.plan(names, read_results(place, scale.name))
+    jobs = [job for job in planned.jobs if (key_of(job.experiment), job.experiment.seed) in asked]
+    check_data(jobs, request)
+    with screen.work(scale.name, sum(job.work for job in jobs)) as move:
+        results = run_all(jobs, place, at_once=request.at_once, watching=RunnerOnScreen(screen, move))
+        with contextlib.closing(results):
+            for result in results:
+                screen.say(f"{result.cell}, seed {result.seed}: {_compared(result, stored)}")
+    made = [result for at, result in read_results(place, scale.name).items() if at in asked]
+    kept = request.out / "other-numbers" / place.relative_to(request.out / "verified")
+    shutil.rmtree(kept, ignore_errors=True)
+    pairs = [(stored[result.key, result.seed], result) for result in made]
+    if different := [(before, now) for before, now in pairs if now.apart_from(before)]:
+        shutil.copytree(place / scale.name, kept)
+    shutil.rmtree(place)
+    with contextlib.suppress(OSError):  # another one that was stopped is still there
+        place.parent.rmdir()
+        place.parent.parent.rmdir()
+    if different:
+        raise RunError(
+            f"{len(different)} of {len(made)} gave other numbers than are stored{_how_far(different)} ({kept} has them)"
+        )
+    left = f"; {missing} more that were asked for are not stored" if missing else ""
+    screen.say(f"{len(made)} of {len(made)} gave every number as it is stored{left}")
+
+
+def _compared(result: CellResult, stored: Stored) -> str:
+    before = stored[result.key, result.seed]
+    if not (apart := result.apart_from(before)):
+        return "the numbers that are stored"
+    why = ["those are of other data"] if before.data not in (None, result.data) else []
+    why += [] if same_numbers(before.code) else [f"those are by other code, {before.code[:8]}"]
+    why += [f"those are by {before.made_by}, these by {result.made_by}"] if before.made_by != result.made_by else []
+    return f"other numbers than are stored ({'; '.join([*why, 'not the same: ' + ', '.join(apart)])})"
+
+
+def _how_far(different: Sequence[tuple[CellResult, CellResult]]) -> str:
+    """In points, and what that means where not all was made by the same."""
+    means, every = (
+        100.0 * max(before.farthest(now, names) for before, now in different)
+        for names in (("private_accuracy", "shared_accuracy"), MEASURED)
+    )
+    far = f"; means over clients are at most {means:.2g} points apart, of all accuracies {every:.2g}" if every else ""
+    made_elsewhere = any(before.made_by != now.made_by for before, now in different)
+    return far + (f". {ELSEWHERE}" if made_elsewhere else "")

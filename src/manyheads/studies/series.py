@@ -1,0 +1,59 @@
+"""Several runs that belong together: the seeds of one experiment, side by side below a folder."""
+
+import functools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from manyheads.config.experiment import Experiment
+from manyheads.console import Screen
+from manyheads.errors import RunError, Stopped
+from manyheads.report.plots import plot_run
+from manyheads.runs.read import read_experiment, read_summary
+from manyheads.training.start import resume, train
+
+BETWEEN_RUNS = "stopped before the next run; what has ended is saved"
+
+
+def run_or_go_on(
+    screen: Screen, experiment: Experiment, folder: Path, how: dict[str, Any], name: str = ""
+) -> dict[str, Any]:
+    """One seed of several: the same command again goes on where it was stopped."""
+    same = (folder / "experiment.toml").exists()
+    if same and (folder / "summary.json").exists():
+        plot_if_missing(folder)
+        return read_summary(folder)
+    with screen.watch(f"{name} seed {experiment.seed}".strip()) as watcher:
+        go = functools.partial(resume, folder) if same else functools.partial(train, experiment, folder)
+        result = go(**how, observer=watcher)
+    plot_run(folder)
+    if result.stop_requested:
+        raise Stopped(BETWEEN_RUNS)
+    return result.summary
+
+
+def check_same_experiment(experiment: Experiment, folder: Path) -> None:
+    """Refuse to mix: everything below the folder of several seeds is one (complete) experiment but for the seed."""
+    wanted = experiment.fingerprint(seed=False)
+    for place in run_folders(folder):
+        if place != folder and read_experiment(place).fingerprint(seed=False) != wanted:
+            raise RunError(f"{place}: holds another experiment; give another folder with --out")
+
+
+def plot_if_missing(folder: Path) -> None:
+    """A run that was killed between its end and its pictures gets them now."""
+    if not (folder / "plots").exists():
+        plot_run(folder)
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """A run, or the seeds of `--seeds` below a folder."""
+    seeds = [path.parent for path in folder.glob("seed-*/experiment.toml")]
+    return sorted(seeds, key=lambda path: (len(path.name), path.name)) or [folder]
+
+
+def short_names(folders: Sequence[Path]) -> list[str]:
+    """Paths without the part that all of them share."""
+    common = os.path.commonpath([folder.absolute().parent for folder in folders])
+    return [str(folder.absolute().relative_to(common)) for folder in folders]

@@ -1,0 +1,235 @@
+"""The loop over windows: train, exchange, evaluate, record, save."""
+
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from manyheads.client.client import learning_rate
+from manyheads.engine import ENGINES
+from manyheads.engine.base import Engine, EngineOptions, Window, WindowLosses
+from manyheads.errors import TrainingError, WorkerLost
+from manyheads.evaluation.accuracy import Evaluation, evaluation_of
+from manyheads.evaluation.taught import Taught
+from manyheads.files import write_whole
+from manyheads.runs.events import Event
+from manyheads.runs.record import Record
+from manyheads.setup.build import Ensemble
+from manyheads.training.observer import Observer
+from manyheads.training.result import Interrupted, Result
+from manyheads.training.stop import one_thread, stop_requests
+from manyheads.training.summarise import evaluation_event, start_event, summarise, taught_event
+
+# Where the time of a run goes; data are part of steps. earlier: until the save from which it went on.
+TIMES = ("steps", "data", "exchange", "evaluation", "saving", "earlier")
+TRACED_STEPS = 2
+# A save is followed by a pause of so many times what it took, but not of more than so many times `save_seconds`.
+PAUSE_FOR_SAVE, LONGEST_PAUSE = 20, 10
+LESSON_SAMPLES = 512  # public samples of each client on which it is counted who taught whom
+
+
+def windows(start: int, steps: int, *edges: Iterable[int]) -> Iterator[Window]:
+    """From `start` on, the stretches between edges; the last edge is the end."""
+    for stop in sorted({steps, *itertools.chain(*edges)}):
+        if start < stop <= steps:
+            yield Window(start, stop)
+            start = stop
+
+
+@dataclass
+class _Run:
+    """One pass through the loop: what has to be remembered from window to window."""
+
+    ensemble: Ensemble
+    engine: str
+    options: EngineOptions
+    observer: Observer
+    folder: Path | None
+    profile: bool = False
+    step: int = 0
+    seconds_before: float = 0.0
+    time: dict[str, float] = field(default_factory=lambda: dict.fromkeys(TIMES, 0.0))
+    lost_at: int | None = -1  # the last save when a worker was lost
+    evaluations: dict[str, Evaluation] = field(default_factory=dict)
+    last: dict[str, Event] = field(default_factory=dict)
+
+    def go(self, record: Record, *, go_on: bool = False) -> Result:
+        """Run from the beginning or from the last save, and again from the last save where a worker was lost."""
+        e, told = self.ensemble, False
+        self.began = time.perf_counter()
+        with one_thread(), stop_requests(self.observer) as stop:
+            while True:
+                try:
+                    with contextlib.closing(ENGINES[self.engine](e, self.options)) as engine:
+                        if go_on:
+                            self._go_back(engine, record)
+                        if not told:
+                            self.observer.started(e, self.step)
+                            told = True
+                        self._from_here(engine, record, stop)
+                        engine.bring_home()
+                    break
+                except WorkerLost as lost:
+                    self._give_up_or_say(lost, record)
+                    go_on = True
+        summary = summarise(e, self.evaluations, self.last, seconds=self._seconds(), how=self._how(engine))
+        summary["time"] = {name: round(seconds, 3) for name, seconds in self.time.items()}
+        record.finish(summary)
+        for client in e.clients:
+            client.model.eval()
+        return Result(e.resolved.experiment, e.clients, summary, self.folder, stop.is_set())
+
+    def _from_here(self, engine: Engine, record: Record, stop: threading.Event) -> None:
+        e = self.ensemble
+        if self.step == 0:
+            self._tell(record, start_event(e, self._how(engine)))
+            with self._timed("exchange"):
+                engine.exchange(step=0)
+        self._loop(engine, record, stop)
+        for number, part in enumerate(e.parts):  # a run resumed at its very end was judged before it was saved
+            if part.name not in self.evaluations:
+                self.evaluations[part.name] = evaluation_of(e.clients, part.name, engine.scores(number))
+        if e.resolved.experiment.evaluate.probe:
+            self._tell(record, {"event": "probe", "step": self.step, "shared_accuracy": engine.probes()})
+
+    def _how(self, engine: Engine) -> dict[str, str]:
+        """What computed, and how: all that a record says about it."""
+        return {"engine": self.engine, "device": engine.device, "precision": self.options.precision}
+
+    @contextlib.contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.time[name] += time.perf_counter() - begun
+
+    def _go_back(self, engine: Engine, record: Record) -> None:
+        """To the last save, or to the beginning where there is none."""
+        saved, self.evaluations, self.last = record.restore(), {}, {}
+        self.step, self.seconds_before = (saved.step, saved.seconds) if saved else (0, 0.0)
+        self.began = time.perf_counter()
+        self.time = dict.fromkeys(TIMES, 0.0) | {"earlier": self.seconds_before}
+        if saved is not None:
+            engine.restore(saved)
+            for event in record.events():
+                self._remember(event)
+
+    def _give_up_or_say(self, lost: WorkerLost, record: Record) -> None:
+        """A worker that is lost twice without a save in between would be lost for ever."""
+        if self.lost_at == record.saved_step:
+            since = "before the first save" if self.lost_at is None else f"after the save at step {self.lost_at}"
+            raise TrainingError(f"{lost}; this is the second loss {since}, so the run gives up") from None
+        self.lost_at = record.saved_step
+        self.observer.went_back(record.saved_step or 0, str(lost))
+
+    def _loop(self, engine: Engine, record: Record, stop: threading.Event) -> None:
+        e, training = self.ensemble, self.ensemble.resolved.experiment.training
+        every, judged = e.resolved.experiment.evaluate.every, self._judged()
+        regular = [range(0, training.steps, interval) for interval in (training.log_every, every)]
+        saved, pause, traced = time.perf_counter(), training.save_seconds, self._traced(regular)
+        edges = (*regular, e.resolved.exchange_steps, e.resolved.averaging_steps, judged, traced)
+        for window in windows(self.step, training.steps, *edges):
+            with self._timed("steps"):
+                losses = engine.train(window, self.observer.progressed, trace=window.start in traced[:1])
+            self.time["data"] += losses.data_seconds
+            if losses.trace is not None and self.folder is not None:
+                write_whole(self.folder / "trace.json", losses.trace)
+            for note in engine.notes():
+                self.observer.noted(note)
+            self._check_finite(losses, window)
+            self._tell(record, self._losses_event(losses, window))
+            self.step = window.stop
+            at_end = self.step == training.steps
+            with self._timed("exchange"):
+                engine.exchange(self.step)
+            if self.step % every == 0 or at_end or self.step in judged:
+                with self._timed("evaluation"):
+                    self._evaluate(engine, record, judged.get(self.step))
+            due = at_end or stop.is_set() or time.perf_counter() - saved >= pause
+            if due and (record.lasting or engine.can_lose_workers):
+                before = self.time["saving"]
+                with self._timed("saving"):
+                    record.save(self.step, self._seconds(), partial(engine.states, pools=not at_end))
+                saved, took = time.perf_counter(), self.time["saving"] - before
+                usual = training.save_seconds
+                pause = min(max(usual, PAUSE_FOR_SAVE * took), LONGEST_PAUSE * usual)
+            if stop.is_set() and not at_end:
+                raise Interrupted(self.folder, self.step)
+
+    def _judged(self) -> dict[int, str]:
+        """After which steps the algorithm's states are judged: of each, the last before a regular evaluation."""
+        experiment = self.ensemble.resolved.experiment
+        states = self.ensemble.resolved.algorithm.judged_after(experiment.training.steps)
+        kept = {(after, -(-step // experiment.evaluate.every)): step for step, after in sorted(states.items())}
+        return {step: after for (after, _), step in kept.items()}
+
+    def _traced(self, regular: Iterable[Iterable[int]]) -> list[int]:
+        """The first and the last edge of the steps that a profile shows: after the first window, which warms up."""
+        if not self.profile:
+            return []
+        last = self.ensemble.resolved.experiment.training.steps
+        first = min((edge for edges in regular for edge in edges if edge > self.step), default=last)
+        first = first if first + TRACED_STEPS <= last else self.step
+        return [first, first + TRACED_STEPS]
+
+    def _evaluate(self, engine: Engine, record: Record, after: str | None) -> None:
+        e = self.ensemble
+        for number, part in enumerate(e.parts):
+            evaluation = evaluation_of(e.clients, part.name, engine.scores(number))
+            self.evaluations[part.name] = evaluation
+            self._tell(record, evaluation_event(evaluation, self.step, after, e.resolved.hops(self.step)))
+        taught = self._who_taught_whom(engine)
+        if taught is not None:
+            self._tell(record, taught_event(taught, self.step))
+
+    def _who_taught_whom(self, engine: Engine) -> Taught | None:
+        """On the first batches since the last exchange: those that tables of predictions can answer, too."""
+        e, training = self.ensemble, self.ensemble.resolved.experiment.training
+        start = max((step for step in e.resolved.exchange_steps if step <= self.step), default=training.steps)
+        later = min((step for step in e.resolved.exchange_steps if step > start), default=training.steps)
+        stop = min(start + -(-LESSON_SAMPLES // training.public_batch_size), later)
+        return engine.taught(start, stop) if start < stop else None
+
+    def _check_finite(self, losses: WindowLosses, window: Window) -> None:
+        """Before anything else sees them: the losses of a window, and the weights that it left."""
+        clients, advice = self.ensemble.clients, "lower training.learning_rate or lengthen training.warmup_steps"
+        bad = (~torch.isfinite(losses.values)).nonzero().tolist()
+        if bad:
+            client, step, term = min(bad, key=lambda at: (at[1], at[0], at[2]))
+            raise TrainingError(
+                f"step {window.start + step}, {clients[client].name}: the loss term "
+                f'"{losses.terms[term]}" is {losses.values[client, step, term].item()}; {advice}'
+            )
+        for trained, finite in zip(clients, losses.finite, strict=True):
+            if not finite:
+                raise TrainingError(f"step {window.stop - 1}, {trained.name}: a weight is not a number; {advice}")
+
+    def _losses_event(self, losses: WindowLosses, window: Window) -> Event:
+        mean = losses.values.double().mean(1)
+        return {
+            "event": "losses",
+            "step": window.stop,
+            "learning_rate": learning_rate(self.ensemble.resolved.experiment.training, window.stop - 1),
+            "losses": {term: mean[:, number].tolist() for number, term in enumerate(losses.terms)},
+        }
+
+    def _tell(self, record: Record, event: Event) -> None:
+        event = {**event, "seconds": round(self._seconds(), 3)}
+        record.event(event)
+        self._remember(event)
+        self.observer.happened(event)
+
+    def _remember(self, event: Event) -> None:
+        """The last event of each kind, for the summary."""
+        kind = f"after {event['after']} ({event['part']})" if event.get("after") else event["event"]
+        self.last[kind] = event
+
+    def _seconds(self) -> float:
+        return self.seconds_before + time.perf_counter() - self.began

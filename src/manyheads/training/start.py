@@ -1,0 +1,93 @@
+"""Start a run, or go on with one."""
+
+import contextlib
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from manyheads.config.experiment import Experiment
+from manyheads.engine import home, options_for
+from manyheads.engine.memory import enough_memory
+from manyheads.errors import ConfigurationError, TrainingError
+from manyheads.runs.folder import RunFolder
+from manyheads.runs.read import check_free, read_events, read_experiment
+from manyheads.runs.record import InMemory
+from manyheads.setup.build import assemble
+from manyheads.training.loop import _Run
+from manyheads.training.observer import Observer, SilentObserver
+from manyheads.training.result import Result
+
+
+def train(
+    experiment: Experiment | str | Path,
+    folder: str | Path | None = None,
+    *,
+    engine: str = "plain",
+    device: str | None = None,
+    workers: int | None = None,
+    address: str | None = None,
+    gpus_per_client: float | None = None,
+    precision: str | None = None,
+    profile: bool = False,
+    observer: Observer | None = None,
+) -> Result:
+    """Run an experiment (or the TOML file of one) from the beginning; with a folder, record and save it there.
+
+    `workers` are those of engine "parallel"; `address` and `gpus_per_client` belong to engine "ray"; `precision` is
+    that of a GPU (bf16, tf32 or float32). `profile` writes a trace of two steps into the folder, beside where the time
+    went, which `summary["time"]` always says.
+    """
+    if not isinstance(experiment, Experiment):
+        experiment = Experiment.load(experiment)
+    path = None if folder is None else Path(folder)
+    if path is not None:
+        check_free(path)
+    options = options_for(engine, device, workers, address, gpus_per_client, precision)
+    with enough_memory():
+        ensemble = assemble(experiment, home(engine, options.device))
+    run = _Run(ensemble, engine, options, observer or SilentObserver(), path, profile)
+    if path is None:
+        return run.go(InMemory())
+    with contextlib.closing(
+        RunFolder.create(path, ensemble.resolved.experiment, ensemble.resolved.dataset.fingerprint())
+    ) as record:
+        try:
+            return run.go(record)
+        except (TrainingError, ConfigurationError):
+            if record.saved_step is None:  # a folder from which nothing can go on helps nobody
+                shutil.rmtree(path)
+            raise
+
+
+def resume(
+    folder: str | Path,
+    *,
+    engine: str | None = None,
+    device: str | None = None,
+    workers: int | None = None,
+    address: str | None = None,
+    gpus_per_client: float | None = None,
+    precision: str | None = None,
+    profile: bool = False,
+    observer: Observer | None = None,
+) -> Result:
+    """Go on with a run that was stopped or killed; it ends as if it had never been.
+
+    On the engine and device that it was started on, in the same precision, unless told otherwise.
+    """
+    path = Path(folder)
+    experiment = read_experiment(path)
+    started = next(iter(read_events(path)), {}) if (path / "metrics.jsonl").exists() else {}
+    saved = (path / "checkpoints" / "manifest.json").exists()
+    engine, device = engine or started.get("engine", "plain"), device or (None if engine else started.get("device"))
+    options = options_for(engine, device, workers, address, gpus_per_client, precision)
+    moved = torch.device(options.device).type != torch.device(started.get("device", "cpu")).type
+    if precision is None and not moved:  # on another kind of device it computes as is usual there
+        options = replace(options, precision=started.get("precision", options.precision))
+    with enough_memory():
+        ensemble = assemble(experiment, home(engine, options.device), pretrained=not saved)
+    run = _Run(ensemble, engine, options, observer or SilentObserver(), path, profile)
+    with contextlib.closing(RunFolder(path, ensemble.resolved.dataset.fingerprint())) as record:
+        return run.go(record, go_on=True)
