@@ -49,7 +49,7 @@ def test_without_ray(tiny: Experiment, tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_addresses_that_do_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray")
-    monkeypatch.setattr(engine, "CONNECT_SECONDS", 4.0)
+    monkeypatch.setattr("manyheads.engine.ray.cluster.CONNECT_SECONDS", 4.0)
     begun = time.monotonic()
     with pytest.raises(ConfigurationError, match=r"--address 127.0.0.1:9: no Ray cluster") as raised:
         _probe("127.0.0.1:9")
