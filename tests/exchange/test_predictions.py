@@ -246,6 +246,58 @@ def test_a_client_is_heard_as_its_message_says(tiny: Experiment, precision: str)
     assert torch.equal(quantized.embedding_BE, told.embedding_BE)
 
 
+@given(
+    classes=st.one_of(st.integers(2, 300), st.sampled_from([1_000, 32_769, 65_000, 65_536])),
+    share=st.floats(0.0, 1.0),
+    sharpness=st.sampled_from([0.0, 1e-3, 1.0, 10.0, 1e3]),
+    precision=st.sampled_from(PRECISIONS),
+    seed=st.integers(0, 2**31),
+)
+def test_what_a_softmax_gives_is_accepted(
+    classes: int, share: float, sharpness: float, precision: Precision, seed: int
+) -> None:
+    """From even to certain, from one class to all of them, whatever rounding does; and it is read as a distribution."""
+    form = Form(classes=classes, heads=1, top_k=max(1, round(share * classes)), precision=precision, confidence=False)
+    logits = torch.from_numpy(np.random.default_rng(seed).standard_normal((2, 1, classes))) * sharpness
+    class_BHT, p_BHT = form.probabilities(logits.float().softmax(-1))
+    arrays = {"names": np.arange(2), "views": np.zeros(2), "classes": class_BHT, "probabilities": p_BHT}
+    header = Header(version=1, experiment="", client=0, step=0, rows=2, embedding=0, form=form)
+    layout = form.layout(2, 0)
+    decode(Table(header, {name: np.asarray(arrays[name]).astype(kind) for name, (kind, _) in layout.items()}).encode())
+    for rest in RESTS:
+        read_BHC = form.all_probabilities(class_BHT, p_BHT, rest, torch.float32)
+        torch.testing.assert_close(read_BHC.double().sum(-1), torch.ones(2, 1).double(), rtol=0.0, atol=1e-3)
+
+
+@given(
+    classes=st.integers(2, 300),
+    sharpness=st.sampled_from([0.0, 1.0, 10.0]),
+    share=st.floats(0.0, 0.95),
+    precision=st.sampled_from(["float32", "float16"]),
+    seed=st.integers(0, 2**31),
+)
+def test_all_classes_that_add_up_to_less_than_1_are_refused(
+    classes: int, sharpness: float, share: float, precision: Precision, seed: int
+) -> None:
+    form = Form(classes=classes, heads=1, top_k=classes, precision=precision, confidence=False)
+    logits = torch.from_numpy(np.random.default_rng(seed).standard_normal((2, 1, classes))) * sharpness
+    _, p_BHT = form.probabilities(logits.softmax(-1) * share)
+    header = Header(version=1, experiment="", client=0, step=0, rows=2, embedding=0, form=form)
+    arrays = {"names": np.arange(2, dtype="<u8"), "views": np.zeros(2, "<u2"), "probabilities": p_BHT.numpy()}
+    with pytest.raises(SnapshotError, match="add up to"):
+        decode(Table(header, arrays).encode())
+
+
+@pytest.mark.parametrize("rest", RESTS)
+def test_the_total_that_was_sent_is_what_is_divided_by(rest: Rest) -> None:
+    """Also where it is tiny: nothing here refuses what `decode` refuses."""
+    form = Form(classes=4, heads=1, top_k=2, precision="float32", confidence=False)
+    p_BHT = torch.tensor([[[3e-20, 1e-20]]])
+    read_BHC = form.all_probabilities(torch.tensor([[[2, 0]]]), p_BHT, rest, torch.float32)
+    assert float(read_BHC.sum()) == pytest.approx(1.0)
+    assert int(read_BHC.argmax()) == 2
+
+
 # Messages that somebody else could send.
 
 FORM = Form(classes=5, heads=2, top_k=3, precision="float32", confidence=True)
@@ -356,6 +408,9 @@ CRAFTED: dict[str, tuple[bytes, str]] = {
     "probabilities of more than 1 in sum": (crafted(probabilities=np.full_like(P, 0.34)), "above 1 in sum"),
     "a probability above 1": (crafted(probabilities=set_to("probabilities", 1.5, (0, 0, 0))), "above 1"),
     "probabilities whose sum is no float": (crafted(probabilities=np.full_like(P, 3e38)), "above 1 in sum"),
+    "probabilities that are all 0": (crafted(probabilities=np.zeros_like(P)), "add up to 0;"),
+    "probabilities that are nearly 0": (crafted(probabilities=np.full_like(P, 1e-9)), "add up to 3e-09;"),
+    "one row whose sum is too small": (crafted(probabilities=set_to("probabilities", 0.1, (2, 1))), "add up to 0.3;"),
     "a class that does not exist": (crafted(classes=set_to("classes", 5, (0, 1, 1))), "does not exist"),
     "a class twice": (crafted(classes=set_to("classes", CLASSES[3, 0, 0], (3, 0, 2))), "names a class twice"),
     "a row twice": (

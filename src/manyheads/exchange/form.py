@@ -55,9 +55,14 @@ class Form(Section):
         return (unit_BE / largest_B1 * 127.0).round().to(torch.int8)
 
     @property
-    def tolerance(self) -> float:
-        """By how much rounding may lift a sum of probabilities above 1."""
-        return 1e-3 + (self.top_k / 510.0 if self.precision == "uint8" else 0.0)
+    def sums(self) -> tuple[float, float]:
+        """The least and the most to which the probabilities of a head can add up.
+
+        The k largest of C hold at least k/C of a sum of 1. Each may be rounded by half a step of its precision, where
+        float16 is finest (2^-24 below 2^-14; above, its steps are relative and within the 1e-3).
+        """
+        rounding = self.top_k * {"float32": 0.0, "float16": 2.0**-25, "uint8": 1.0 / 510.0}[self.precision]
+        return (1.0 - 1e-3) * self.top_k / self.classes - rounding, 1.0 + 1e-3 + rounding
 
     def layout(self, rows: int, embedding: int) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Name, type and shape of each array of a message, in their order."""
@@ -86,4 +91,4 @@ def _all_classes(p_BHT: Tensor, class_BHT: Tensor | None, classes: int, rest: Re
         even_BH1 = torch.minimum(left_BH1 / (classes - sent), p_BHT[..., -1:])
         p_BHC = even_BH1.expand(*p_BHT.shape[:2], classes).scatter(-1, class_BHT, p_BHT)
     total_BH1 = total_BH1 + even_BH1 * (classes - sent)
-    return torch.where(total_BH1 > 0.0, p_BHC / total_BH1.clamp_min(1e-12), 1.0 / classes)
+    return torch.where(total_BH1 > 0.0, p_BHC / total_BH1, 1.0 / classes)

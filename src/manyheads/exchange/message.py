@@ -104,8 +104,15 @@ def _check_numbers(table: Table) -> None:
     for name, values in (("probability", p_NHT), *((n, arrays[n]) for n in ("confidence", "embedding") if n in arrays)):
         if not np.isfinite(values).all():
             raise SnapshotError(f"{who}: holds a {name} that is not a number; the sender's model has diverged")
-    if (p_NHT < 0.0).any() or (p_NHT.sum(-1) > 1.0 + header.form.tolerance).any():
+    least, most = header.form.sums
+    sum_NH = p_NHT.sum(-1)
+    if (p_NHT < 0.0).any() or (sum_NH > most).any():
         raise SnapshotError(f"{who}: holds probabilities below 0 or above 1 in sum; the sender must send a softmax")
+    if (sum_NH < least).any():
+        raise SnapshotError(
+            f"{who}: holds probabilities that add up to {sum_NH.min():.3g}; the {header.form.top_k} largest of "
+            f"{header.form.classes} add up to at least {least:.3g}, so the sender must send a softmax"
+        )
     measured = arrays.get("confidence", np.zeros(0))
     if (measured < 0.0).any() or (measured > 1.0).any():
         raise SnapshotError(f"{who}: holds a confidence below 0 or above 1")
