@@ -10,7 +10,6 @@ import pytest
 
 from manyheads import Experiment, resume, train
 from manyheads.engine.base import EngineOptions
-from manyheads.engine.ray import engine
 from manyheads.engine.ray.cluster import _probe, device_type, share, shares
 from manyheads.errors import ConfigurationError
 from tests.engine.test_lost import decided
