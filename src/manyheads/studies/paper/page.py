@@ -13,36 +13,36 @@ WORDS = {"yes": "holds", "no": "does not hold", "unclear": "unclear"}
 OURS, CHANGED = "Ours", "†"
 HEAD = """# The paper, reproduced
 
-Made by `manyheads reproduce --page` from stored results; nothing is typed here. The paper trained ResNet-34 on
-ImageNet, which nobody has done with manyheads yet; here the same questions are asked at other scales, so what can be
-compared is whether its claims hold, not the numbers. (Its own settings are there; they were started for a few steps on
-a stand-in for ImageNet, [experiments/mhd](../experiments/mhd/README.md).) Only Table 2 ([fedmd](#fedmd)) was about
-CIFAR-100 in the paper, too. **All MHD in these tables but [choice](#choice) has a ramp, which the paper does not name:
-without it MHD with four heads fails in as many steps.** Other differences: [deviations.md](deviations.md) and the
-notes. Speed and memory: [measurements.md](measurements.md).
+`manyheads reproduce --page` makes this page from stored results; nothing is typed by hand. The paper trained ResNet-34
+on ImageNet, which nobody has done with manyheads yet. Here the same questions are asked at other scales, so what can be
+compared is whether the paper's claims hold, not the numbers. (Its own settings are available; they were tried for a few
+steps on a stand-in for ImageNet, [experiments/mhd](../experiments/mhd/README.md).) Only Table 2 ([fedmd](#fedmd)) is
+about CIFAR-100 in the paper, too. **All MHD in these tables except [choice](#choice) has a ramp, which the paper does
+not mention: without a ramp, MHD with four heads fails in the same number of steps.** For other differences see
+[deviations.md](deviations.md) and the notes; for speed and memory, [measurements.md](measurements.md).
 """
 
 
 READING = """## How to read it
-*Private* is test accuracy on the labels of a client, weighted as it has them; *shared* is accuracy on all labels alike;
-both are means over clients, of the main head unless another is named. s is the skew: 0 deals labels out evenly, with
-100 a client gets 101 times as many of its own. An entry is the mean over seeds, in percent unless the column says
-otherwise, ± the standard deviation (of a sample) over seeds, and in brackets what the paper printed. *Deviation across
-clients* is that of the clients themselves, not of a sample of clients.
+*Private* is test accuracy on the labels of a client, weighted by how often it has them; *shared* is accuracy on all
+labels alike. Both are means over clients, and of the main head unless another is named. s is the skew: with 0 labels
+are spread evenly, with 100 a client receives 101 times as many samples of its own labels. An entry is the mean over
+seeds, in percent unless the column says otherwise, ± the standard deviation (of a sample) over seeds; the number in
+brackets is the paper's. *Deviation across clients* is that of the clients themselves, not of a sample of clients.
 
-A claim is split into parts, mostly differences that should be above 0, or within bounds that the part names. A part
-is the mean over the seeds that both sides have (where rows of a table have different numbers of them, this is not the
-difference of the means in the table); in brackets, for how many of these it is so. A claim *holds* where all parts
-are so for every seed, *does not hold* where a part is so for none, and is *unclear* otherwise. By chance alone a
-single difference has the same sign for three seeds one time in four; one seed says little, and nothing where it is
-nearer to a bound than a part usually differs from seed to seed (the median of the standard deviations is DOUBTS):
-such a part is *too close*, and its claim *unclear*, unless another part fails. Further away is still chance one time
-in three. On digits, another processor can move a single accuracy by some points. Where the paper has no number
-("close", "virtually no effect"), the bound is ours. *Ours* are claims that the paper does not make; they are not in
-the overview. † marks claims that were changed after results had been seen: their notes say how. What each cell is:
-the notes in `experiments/mhd/`, with what is known about failures. *Code* is a hash of the files that decide numbers;
-different ones in a table are versions that give the same numbers (`SAME_NUMBERS` in `reproduce/results.py` names the
-tests). *Minutes in sum* adds up what each run took; where several ran at a time, all of them together took less.
+A claim consists of parts, mostly differences that should be above 0 or within bounds that the part names. A part is
+the mean over the seeds that both sides have (if rows of a table have different numbers of seeds, that is not the
+difference of the means in the table); the brackets say for how many of these seeds it is true. A claim *holds* if all
+parts are true for every seed, *does not hold* if a part is true for none, and is *unclear* otherwise. By chance alone,
+a single difference has the same sign for three seeds one time in four. One seed says little, and nothing if it is
+closer to a bound than a part usually differs from seed to seed (the median of the standard deviations is DOUBTS): such
+a part is *too close* and its claim *unclear*, unless another part fails. Even a part that is further away is chance
+one time in three. On digits, another processor can change a single accuracy by some points. Where the paper gives no
+number ("close", "virtually no effect"), the bound is ours. *Ours* are claims that the paper does not make; the overview
+does not count them. † marks claims that were changed after results had been seen; their notes say how. The notes in
+`experiments/mhd/` describe each cell and what is known about failures. *Code* is a hash of the files that decide
+numbers; different hashes in a table are versions that give the same numbers (`SAME_NUMBERS` in `studies/paper/code.py`
+names the tests). *Minutes in sum* adds up what each run took; if several ran at a time, all of them together took less.
 """
 
 
