@@ -18,7 +18,7 @@ settings.load_profile("manyheads")
 # As a run does: small models are slower with more threads, and on a busy machine much slower.
 torch.set_num_threads(1)
 
-TINY = {
+TINY: dict[str, Any] = {
     "clients": 3,
     "data": {
         "source": "digits",

@@ -4,9 +4,10 @@ import io
 
 import pytest
 from rich.console import Console
+from rich.table import Table
 
 from manyheads import Experiment, train
-from manyheads.console import STOPPING, Bar, Lines, Screen
+from manyheads.console import STOPPING, Bar, Lines, PlainConsole, Screen
 from manyheads.report.sentences import collapse_text
 
 
@@ -79,6 +80,33 @@ def test_collapses_are_grouped_by_head() -> None:
     lines = collapse_text([[0, 3, 5], [1, 3, 5], [2, 0, 1]], [str(c) for c in range(10)])
     assert len(lines) == 2
     assert lines[1].startswith("head 3 (aux 3) of client 0, 1 has collapsed onto class 5")
+
+
+def test_nothing_but_text_reaches_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever is said, shown in a table or used as a title: no escape sequence, line, markup or emoji."""
+    name = "a\x1b[2J\x9b\nforged [red][/b] :dog:"
+    shown = r"a\x1b[2J\x9b\nforged [red][/b] :dog:"
+    screen, table = Screen(quiet=True), Table(title=name, caption="x\x1b[2J")
+    table.add_column("two\nlines", min_width=80)
+    table.add_row("x\x1b[2J")
+    screen.say(name)
+    screen.show(table)
+    with screen.watch(name) as watcher:
+        watcher.line(name)
+    assert capsys.readouterr().out.count(shown) == 3
+    out = io.StringIO()
+    with Bar(PlainConsole(file=out, width=140), name) as bar:
+        assert bar.title == shown
+        bar.line(name)
+    assert shown in out.getvalue()
+
+
+def test_letters_that_a_terminal_lacks_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", out)
+    Screen(quiet=True).say("85.1 ± 4.6")
+    out.flush()
+    assert out.buffer.getvalue() == b"85.1 \\xb1 4.6\n"
 
 
 @pytest.mark.parametrize("width", [*range(60, 130), 300])

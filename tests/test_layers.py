@@ -99,7 +99,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 def test_reports_see_run_folders_only() -> None:
     for module in INSIDE:
         if room(module) == "report":
-            assert {room(other) for other in IMPORTS[module]} <= {"report", "runs", "errors", "files"}
+            assert {room(other) for other in IMPORTS[module]} <= {"report", "runs", "errors", "files", "printable"}
 
 
 @pytest.mark.parametrize("start", TORCH_FREE)

@@ -1,20 +1,23 @@
 """What a person sees while a run goes on: a progress bar on a terminal, plain lines elsewhere."""
 
 import contextlib
+import io
 import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from statistics import mean
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.box import ASCII2, SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
+from rich.text import Text
 
 from manyheads.evaluation.means import mean_by_head
+from manyheads.printable import printable
 from manyheads.report.sentences import collapse_text
 from manyheads.runs.events import Event
 from manyheads.setup.build import Ensemble
@@ -25,22 +28,36 @@ LINE_SECONDS = 60.0  # a plain line at least so often
 IMAGES_SECONDS = 10.0
 
 
+class PlainConsole(Console):
+    """A console on which text is what it says: no markup, no emoji, no escape sequence in a name."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Every cell, header and title of a table comes here; only they may have several lines."""
+        return super().render_str("\n".join(map(printable, text.split("\n"))), **options)
+
+
 class Screen:
     """Where messages and tables go; decorated on a terminal, plain with --quiet or elsewhere."""
 
     def __init__(self, quiet: bool) -> None:
         self.decorated = sys.stdout.isatty() and not quiet
+        if isinstance(sys.stdout, io.TextIOWrapper):  # a letter that the terminal's encoding lacks is no reason to end
+            sys.stdout.reconfigure(errors="backslashreplace")
         width = None if self.decorated else 200
-        self.console = Console(width=width, no_color=not self.decorated, highlight=False)
+        self.console = PlainConsole(width=width, no_color=not self.decorated)
 
     def say(self, text: str) -> None:
-        self.console.print(text, markup=False, soft_wrap=not self.decorated)
+        self.console.print(printable(text), soft_wrap=not self.decorated)
 
     def show(self, table: Table) -> None:
         table.box = SIMPLE_HEAD if self.decorated else ASCII2
         if self.decorated:  # narrow enough for 80 columns
             table.collapse_padding, table.pad_edge = True, False
         table.title_justify = "left"
+        table.title = printable(str(table.title)) if table.title else None
         self.console.print(table)
 
     def show_wide(self, header: Sequence[str], lines: Sequence[Sequence[str]], title: str) -> None:
@@ -116,7 +133,7 @@ class Watcher(ABC):
     """An observer of one run; the two kinds below differ in how they show it."""
 
     def __init__(self, title: str) -> None:
-        self.title = title
+        self.title = printable(title)
         self._asked_to_stop = self._said_stopping = False
         self._warned: set[tuple[int, int]] = set()
         self._class_names: tuple[str, ...] = ()
@@ -274,7 +291,7 @@ class Bar(Watcher):
         self._progress.stop()
 
     def line(self, text: str) -> None:
-        self._progress.console.print(text, markup=False, soft_wrap=False)
+        self._progress.console.print(printable(text), markup=False, soft_wrap=False)
 
     def begin(self, ensemble: Ensemble, step: int) -> None:
         clients = len(ensemble.clients)

@@ -12,6 +12,7 @@ from manyheads.cli.data import pack_images, split
 from manyheads.cli.paper import reproduce
 from manyheads.cli.runs import compare, demo, evaluate_run, export, frontier, resume_run, run
 from manyheads.errors import ManyheadsError, Stopped
+from manyheads.printable import printable
 from manyheads.training.result import Interrupted
 from manyheads.version import __version__
 
@@ -45,13 +46,13 @@ def guarded(name: str, function: Callable[..., None]) -> Callable[..., None]:
         try:
             function(*args, **kwargs)
         except (Interrupted, Stopped) as stopped:
-            print(f"\n{stopped}", file=sys.stderr)
+            print(f"\n{printable(str(stopped))}", file=sys.stderr)
             raise typer.Exit(STOPPED) from None
         except ManyheadsError as error:
-            print(f"error: {error}", file=sys.stderr)
+            print(f"error: {printable(str(error))}", file=sys.stderr)
             raise typer.Exit(MISTAKE) from None
         except OSError as error:
-            print(f"error: {error.filename or name}: {error.strerror or error}", file=sys.stderr)
+            print(printable(f"error: {error.filename or name}: {error.strerror or error}"), file=sys.stderr)
             raise typer.Exit(MISTAKE) from None
         except KeyboardInterrupt:
             print("\nleft at once; a run folder goes on from its last save with: manyheads resume RUN", file=sys.stderr)

@@ -11,6 +11,7 @@ from manyheads.config.messages import nearest
 from manyheads.data.arrays import Indices, Labels, Names
 from manyheads.data.pictures import Array, Pictures, Some
 from manyheads.errors import ConfigurationError, DataError
+from manyheads.printable import printable
 from manyheads.seeds import generator
 
 TEST_FRACTION = 0.2  # of a source without a test part
@@ -71,6 +72,13 @@ class SourceListing:
     named: bool = True  # otherwise the names are only numbers, and say nothing about another source's
     client_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Names come from folders and files: here they become what can be shown, written and asked for."""
+        for key in ("name", "where"):
+            object.__setattr__(self, key, printable(getattr(self, key)))
+        for key in ("class_names", "client_names", "notes"):
+            object.__setattr__(self, key, tuple(map(printable, getattr(self, key))))
 
     def only(self, wanted: Sequence[str] | Sequence[int]) -> "SourceListing":
         """With these classes only, numbered in this order."""

@@ -19,6 +19,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from manyheads.data.arrays import Images, Indices
 from manyheads.errors import DataError
+from manyheads.printable import printable
 
 
 class Unreadable(Exception):
@@ -63,11 +64,14 @@ class Files(Pictures):
         return len(self.paths)
 
     def name(self, number: int) -> str:
+        return printable(self._path(number))
+
+    def _path(self, number: int) -> str:
         return os.path.join(self.root, os.fsdecode(self.paths[number]))
 
     def open(self, number: int, size: tuple[int, int] | None) -> Image.Image:
         try:
-            with Image.open(self.name(number)) as image:
+            with Image.open(self._path(number)) as image:
                 if size is not None and image.format == "JPEG":
                     image.draft(None, (max(size), max(size)))  # of either orientation
                 _refuse_deep(image)
@@ -79,7 +83,7 @@ class Files(Pictures):
         except FileNotFoundError:
             raise Unreadable("is gone") from None
         except UnidentifiedImageError:
-            empty = os.path.getsize(self.name(number)) == 0
+            empty = os.path.getsize(self._path(number)) == 0
             raise Unreadable("is empty" if empty else "is not an image, or one of an unknown kind") from None
         except Exception as error:  # whatever a damaged file makes a decoder raise
             raise Unreadable(f"cannot be decoded: {str(error).partition(chr(10))[0]}") from None
@@ -95,7 +99,7 @@ class Files(Pictures):
             except OSError:
                 return path
 
-        return "\n".join(stamp(self.name(number)) for number in range(len(self)))
+        return "\n".join(stamp(self._path(number)) for number in range(len(self)))
 
 
 def files(root: Path, paths: Sequence[str]) -> Files:

@@ -1,6 +1,7 @@
 """Pictures of accuracy and losses."""
 
 import io
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
@@ -16,6 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from manyheads.files import write_whole
+from manyheads.printable import printable
 from manyheads.report.text import head_name
 from manyheads.runs.events import Event
 from manyheads.runs.read import read_events, read_summary
@@ -23,6 +25,7 @@ from manyheads.runs.read import read_events, read_summary
 COLOURS = matplotlib.colormaps["viridis"]
 MOST_NUMBERS = 12  # a heat map with more rows or columns has no numbers in it
 PANEL_COLUMNS = 3
+LONGEST_NAME = 100  # in a picture
 
 
 def on_test_set(events: Sequence[Event]) -> list[Event]:
@@ -33,7 +36,9 @@ def on_test_set(events: Sequence[Event]) -> list[Event]:
 
 def save_figure(figure: Figure, path: Path) -> None:
     content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=130)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # of a name in letters that the font does not have
+        figure.savefig(content, format="png", dpi=130)
     write_whole(path, content.getvalue())
 
 
@@ -145,5 +150,6 @@ def compare_figure(runs: Mapping[str, Sequence[Path]]) -> Figure:
 
 
 def plain_text(name: str) -> str:
-    """A dollar would begin a formula."""
-    return name.replace("$", r"\$")
+    """Return a name as a picture can show it: a dollar would begin a formula."""
+    name = printable(name)
+    return (name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 3] + "...").replace("$", r"\$")

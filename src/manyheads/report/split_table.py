@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from rich.markup import escape
 from rich.table import Table
 
+from manyheads.printable import printable
 from manyheads.report.text import MOST_CLASSES, MOST_LETTERS
 
 
@@ -22,7 +22,7 @@ def split_table(
     table.add_column("samples", justify="right")
     if few:
         for name in class_names:
-            table.add_column(escape(name), justify="right")
+            table.add_column(printable(name), justify="right")
     else:
         table.add_column("labels", justify="right")
         table.add_column("primary", justify="right")
@@ -34,7 +34,7 @@ def split_table(
             own = sum(counts[label] for label in primary)
             share = f"{own} ({100 * own / max(1, sum(counts)):.0f} %)" if primary else ""
             cells = [str(sum(count > 0 for count in counts)), str(len(primary)), share]
-        table.add_row(escape(client_names[client]), str(sum(counts)), *cells)
+        table.add_row(printable(client_names[client]), str(sum(counts)), *cells)
     return table
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
 
-from rich.markup import escape
 from rich.table import Table
 
+from manyheads.printable import printable
 from manyheads.report.sentences import probe_text
 from manyheads.report.text import TASKS, Summary, bytes_text, head_name, labels_text, mean_and_spread, percent, what
 
@@ -28,7 +28,7 @@ def run_table(summary: Summary) -> Table:
         for number, client in enumerate(clients):
             table.add_row(
                 task if number == 0 else "",
-                client["name"],
+                printable(client["name"]),
                 str(client["samples"]),
                 labels_text(client["primary_labels"], summary["classes"]),
                 *map(percent, client[f"{task}_accuracy"]),
@@ -49,7 +49,7 @@ def _beside(summary: Summary) -> dict[str, dict[str, list[str]]]:
         columns["received"] = {"private": texts, "shared": [""] * len(texts)}
     models = [(client.get("backbone"), client.get("width")) for client in summary["clients"]]
     if len(set(models)) > 1:
-        texts = [escape(str(backbone)) + (f" ({width})" if width else "") for backbone, width in models]
+        texts = [printable(str(backbone)) + (f" ({width})" if width else "") for backbone, width in models]
         columns["backbone\n(width)"] = {task: [*texts, ""] for task in TASKS}
     return columns
 
@@ -90,7 +90,7 @@ def compare_table(runs: Mapping[str, Sequence[Summary]]) -> Table:
         seconds = f"{mean(summary['seconds'] for summary in summaries):.1f}"
         for state in summaries[0].get("after") or (None,):  # an algorithm may be judged in several states
             judged = summaries if state is None else [summary["after"][state] for summary in summaries]
-            title = escape(name) + (f" (after {state})" if state else "")
+            title = printable(name) + (f" (after {state})" if state else "")
             table.add_row(title, clients, *_accuracy_cells(judged, heads), received, seconds)
     return table
 
@@ -105,9 +105,7 @@ def _accuracy_cells(summaries: Sequence[Summary], heads: int) -> list[str]:
 
 def seeds_table(summaries: Sequence[Summary]) -> Table:
     """Mean and spread (standard deviation) over seeds."""
-    table = Table(
-        title=escape(f"Test accuracy in %, mean over clients ({summaries[0]['algorithm']}, {len(summaries)} seeds)")
-    )
+    table = Table(title=f"Test accuracy in %, mean over clients ({summaries[0]['algorithm']}, {len(summaries)} seeds)")
     for name in ("accuracy", "seed"):
         table.add_column(name, no_wrap=True)
     _add_head_columns(table, len(summaries[0]["shared_accuracy"]))

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from rich.markup import escape
 from rich.table import Table
 
+from manyheads.printable import printable
 from manyheads.report.text import MOST_CLASSES, OF_THESE_RIGHT, Summary, head_name, labels_text, share_text
 
 
@@ -41,7 +41,8 @@ def _diagonal(square: Sequence[Sequence[int]]) -> int:
 def _chosen_most(summary: Summary, by_teacher: Sequence[int], total: int) -> str:
     """`client-3 (41.0)`: the teacher that was chosen most and its share; nothing where nobody was."""
     most = by_teacher.index(max(by_teacher))
-    return f"{summary['clients'][most]['name']} ({share_text(by_teacher[most], total)})" if by_teacher[most] else ""
+    name = printable(summary["clients"][most]["name"])
+    return f"{name} ({share_text(by_teacher[most], total)})" if by_teacher[most] else ""
 
 
 def taught_by_class_table(summary: Summary) -> Table:
@@ -70,7 +71,7 @@ def _taught_by_class(summary: Summary) -> Table:
         most = chosen.index(max(chosen))
         by_owners = [labels_text(owners, numbers), *_own_and_other(chosen, right, owners, sum(chosen))]
         table.add_row(
-            escape(name),
+            printable(name),
             *(by_owners if primary else ()),
             _chosen_most(summary, chosen, sum(chosen)),
             share_text(right[most], chosen[most]),
@@ -90,7 +91,7 @@ def _taught_by_teacher(summary: Summary) -> Table:
     for number, client in enumerate(summary["clients"]):
         chosen, right = taught["chosen_by_class"][number], taught["right_by_class"][number]
         table.add_row(
-            client["name"],
+            printable(client["name"]),
             share_text(sum(chosen), total),
             share_text(sum(right), sum(chosen)),
             *_own_and_other(chosen, right, client["primary_labels"], total),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any
 
-from rich.markup import escape
+from manyheads.printable import printable
 
 Summary = Mapping[str, Any]
 TASKS = ("private", "shared")
@@ -32,7 +32,7 @@ def labels_text(labels: Sequence[int], names: Sequence[str], most: int = 5) -> s
     """The labels by name where they are few, otherwise how many there are."""
     if len(labels) > most:
         return f"{len(labels)} of {len(names)}"
-    return escape(", ".join(names[label] for label in labels))
+    return printable(", ".join(names[label] for label in labels))
 
 
 def share_text(part: float, whole: float) -> str:

@@ -1,0 +1,16 @@
+"""Names from files, as a terminal and a picture can show them."""
+
+import re
+
+# Control characters, among them those that begin an escape sequence or a new line; what turns the direction of writing;
+# and halves of a character, which stand for bytes that are not UTF-8.
+UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    r"""Return the text in one line, with an escape such as \x1b for each character that is none to look at.
+
+    >>> print(printable("cat\x1b[2J"))
+    cat\x1b[2J
+    """
+    return UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
