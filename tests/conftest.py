@@ -1,5 +1,8 @@
 """Small experiments that every test may start from."""
 
+import shutil
+import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ import torch
 from hypothesis import settings
 
 from manyheads import Experiment
+from manyheads.made_here import PLACE
 
 # How long an example takes says nothing on a busy machine.
 settings.register_profile("manyheads", deadline=None)
@@ -46,6 +50,34 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("needs a GPU")
     if item.get_closest_marker("interpreted") and find_spec("triton") is None:
         pytest.skip("needs Triton: make kernels")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What tests make is not recorded where this user's own runs are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(PLACE, str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def their_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of a stranger's, whose models are made by code that lies in its folder."""
+    from tests.strangers import IN_MODEL, make_run
+
+    return make_run(tmp_path_factory.mktemp("theirs"), IN_MODEL)
+
+
+@pytest.fixture
+def stranger(their_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """That run, unpacked below the working folder: `runs/stranger`."""
+    from tests.strangers import forget_modules
+
+    shutil.copytree(their_run, tmp_path / "runs" / "stranger")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield Path("runs/stranger")
+    forget_modules()
 
 
 @pytest.fixture

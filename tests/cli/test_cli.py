@@ -196,8 +196,8 @@ def test_an_algorithm_in_the_working_folder_is_found(tiny_file: Path) -> None:
         (["algorithm.distils=true"], "algorithm.distils: unknown key; known: average_every, confidence, exchange"),
         (["algorithm={name=':x'}"], 'algorithm.name = ":x": cannot be imported'),
         (
-            ["algorithm={name='dataclasses:Field'}"],
-            "not a frozen dataclass below manyheads.algorithms.base.Algorithm",
+            ["algorithm={name='torch.nn:Linear'}"],
+            "is the class Linear; needed: a frozen dataclass below manyheads.algorithms.base.Algorithm",
         ),
         (["algorithm.confidence=maximum"], 'algorithm.confidence = "maximum": unknown confidence'),
         (["algorithm.select=some"], "algorithm.select"),

@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from manyheads import ConfigurationError, Experiment, train
 from manyheads.config.experiment import ModelConfig
 from manyheads.console import Bar, Lines, Screen
+from manyheads.imports import Trust
 from manyheads.models.backbones import BACKBONES
 from manyheads.models.client_model import make_model
 from manyheads.models.facts import ModelFacts, try_out
@@ -47,7 +48,8 @@ def test_a_resnet_of_imagenet_is_known() -> None:
 
 def test_attention_is_counted() -> None:
     config = ModelConfig(backbone=f"{LAB}attending")
-    model = make_model(config, image_shape=(8, 8, 1), heads=1, classes=2, rng=np.random.default_rng(0))
+    rng, own = np.random.default_rng(0), Trust.in_user()
+    model = make_model(config, image_shape=(8, 8, 1), heads=1, classes=2, rng=rng, trust=own)
     facts = try_out(model, torch.randn(2, 1, 8, 8), f"{LAB}attending", 64)
     tokens, width = 8, 8
     projections, attention, layers = 4 * tokens * width**2, 2 * tokens**2 * width, 2 * tokens * width * 16

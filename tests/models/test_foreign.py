@@ -18,6 +18,7 @@ from manyheads import ConfigurationError, Experiment, load_model, train
 from manyheads.config.experiment import ModelConfig
 from manyheads.engine.plain import exchange
 from manyheads.export.write import export
+from manyheads.imports import Trust
 from manyheads.models.client_model import ClientModel, make_model
 from manyheads.models.dropout import Dropout, dropouts
 from manyheads.models.flat import FlatState
@@ -37,6 +38,7 @@ def made(factory: str, seed: int = 0, **config: Any) -> ClientModel:
         heads=2,
         classes=3,
         rng=np.random.default_rng(seed),
+        trust=Trust.in_user(),
     )
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from manyheads import ConfigurationError, Experiment, load_model, resume, train
 from manyheads.config.experiment import ModelConfig
 from manyheads.export.write import export
+from manyheads.imports import Trust
 from manyheads.models.client_model import ClientModel, make_model
 from manyheads.setup.build import assemble
 from manyheads.setup.resolve import resolve
@@ -25,8 +26,8 @@ SHORT = {"steps": 6, "batch_size": 4, "public_batch_size": 4}
 
 
 def made(seed: int = 0, **config: Any) -> ClientModel:
-    rng = np.random.default_rng(seed)
-    return make_model(ModelConfig(**config), image_shape=(8, 8, 1), heads=2, classes=10, rng=rng)
+    rng, own = np.random.default_rng(seed), Trust.in_user()
+    return make_model(ModelConfig(**config), image_shape=(8, 8, 1), heads=2, classes=10, rng=rng, trust=own)
 
 
 def numbers(seed: int = 7, **config: Any) -> dict[str, Tensor]:

@@ -1,7 +1,6 @@
 """The algorithms by name. Code from elsewhere is named by its path: `name = "my_lab.gossip:Gossip"`."""
 
 import dataclasses
-import importlib
 from typing import Any
 
 from manyheads.algorithms.averaging import Averaging
@@ -12,6 +11,7 @@ from manyheads.algorithms.separate import Separate
 from manyheads.config.experiment import AlgorithmConfig
 from manyheads.config.messages import build, nearest
 from manyheads.errors import ConfigurationError
+from manyheads.imports import Trust, find
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     "mhd": MHD,
@@ -19,6 +19,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "fedmd": FedMD,
     "separate": Separate,
 }
+A_CLASS = "a frozen dataclass below manyheads.algorithms.base.Algorithm (docs/adding.md)"
 ALSO_KNOWN = {
     "fedavg": 'FedAvg is "averaging" on the complete graph',
     "gossip": 'gossip is "averaging" on any graph but the complete one',
@@ -27,36 +28,29 @@ ALSO_KNOWN = {
 }
 
 
-def make_algorithm(config: AlgorithmConfig) -> Algorithm:
-    """The algorithm that `[algorithm]` describes."""
-    made: Algorithm = build(_find(config.name), config.options(), "algorithm")
+def make_algorithm(config: AlgorithmConfig, trust: Trust | None = None) -> Algorithm:
+    """The algorithm that `[algorithm]` describes; code of others is imported as far as `trust` goes."""
+    made: Algorithm = build(_find(config.name, trust or Trust()), config.options(), "algorithm")
     return made
 
 
-def with_defaults(config: AlgorithmConfig, classes: int) -> AlgorithmConfig:
+def with_defaults(config: AlgorithmConfig, classes: int, trust: Trust | None = None) -> AlgorithmConfig:
     """`[algorithm]` with every key that its algorithm has."""
-    made = make_algorithm(config).completed(classes)
+    made = make_algorithm(config, trust).completed(classes)
     return AlgorithmConfig(name=config.name, **dataclasses.asdict(made))  # type: ignore[call-overload]
 
 
-def _find(name: str) -> Any:
+def _find(name: str, trust: Trust) -> Any:
     if name in ALGORITHMS:
         return ALGORITHMS[name]
-    module, colon, attribute = name.partition(":")
-    if not colon:
+    if ":" not in name:
         raise ConfigurationError(
             f'algorithm.name = "{name}": unknown algorithm; '
             f"{ALSO_KNOWN.get(name.lower()) or nearest(name, ALGORITHMS)}; "
             'your own is named "package.module:Class"'
         )
-    try:
-        found: Any = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise ConfigurationError(f'algorithm.name = "{name}": cannot be imported: {error}') from None
-    is_algorithm = isinstance(found, type) and issubclass(found, Algorithm) and dataclasses.is_dataclass(found)
-    if not is_algorithm:
-        raise ConfigurationError(
-            f'algorithm.name = "{name}": not a frozen dataclass below manyheads.algorithms.base.Algorithm '
-            "(docs/adding.md)"
-        )
-    return found
+    return find(name, "algorithm.name", _is_algorithm, A_CLASS, trust)
+
+
+def _is_algorithm(found: Any) -> bool:
+    return isinstance(found, type) and issubclass(found, Algorithm) and dataclasses.is_dataclass(found)

@@ -3,7 +3,6 @@
 import functools
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -79,5 +78,4 @@ for _name, _function in COMMANDS.items():
 
 
 def main() -> None:
-    sys.path.append(str(Path.cwd()))  # an algorithm of one's own may lie in the working folder
     app()

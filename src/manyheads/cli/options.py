@@ -34,3 +34,7 @@ GpusPerClient = Annotated[
 ]
 Seeds = Annotated[int, typer.Option(min=1, help="How many seeds to run, from the experiment's on.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Plain lines instead of a progress bar.")]
+TrustCode = Annotated[
+    bool,
+    typer.Option("--trust-code", help="Import the code that this folder names, also where you did not make it here."),
+]

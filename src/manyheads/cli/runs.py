@@ -21,6 +21,7 @@ from manyheads.cli.options import (
     Seeds,
     Settings,
     TrainingDevice,
+    TrustCode,
     Workers,
 )
 from manyheads.config.experiment import Experiment
@@ -131,6 +132,7 @@ def resume_run(
         str | None, typer.Option(help="Of a GPU: bf16, tf32 or float32.", show_default="as it was started")
     ] = None,
     profile: Profile = False,
+    trust_code: TrustCode = False,
     quiet: Quiet = False,
 ) -> None:
     """Go on with a run that was stopped or killed; it ends with the same bits as one that never was."""
@@ -143,7 +145,7 @@ def resume_run(
         return
     with screen.watch(folder.name) as watcher:
         how = _how(engine, device, workers, address, gpus_per_client, precision, profile)
-        result = resume(folder, **how, observer=watcher)
+        result = resume(folder, **how, trust_code=trust_code, observer=watcher)
     _show_result(screen, result, folder, profile=profile)
 
 
@@ -175,11 +177,12 @@ def evaluate_run(
         bool, typer.Option("--probe", help="Also fit a fresh linear head on each frozen embedding: what it allows.")
     ] = False,
     device: DeviceName = "cpu",
+    trust_code: TrustCode = False,
     quiet: Quiet = False,
 ) -> None:
     """Judge a finished run again: every head on everybody's data, hop by hop; writes RUN/evaluation.json."""
     screen = Screen(quiet)
-    judged = judge(folder, device=device, with_probe=with_probe)
+    judged = judge(folder, device=device, with_probe=with_probe, trust_code=trust_code)
     write_whole(folder / "evaluation.json", json.dumps(judged.measured, indent=1).encode())
     _show_tables(screen, judged.summary | {"taught": None})  # that was counted while it trained
     screen.say(f"Written: {folder / 'evaluation.json'}")
@@ -233,12 +236,13 @@ def export(
     folder: RunPath,
     client: Annotated[str, typer.Option(help="Whose model: a number, or a name.")] = "0",
     out: Annotated[Path | None, typer.Option(help="The new folder.", show_default="RUN/exports/NAME")] = None,
+    trust_code: TrustCode = False,
     quiet: Quiet = False,
 ) -> None:
     """Write a client's model as files with a model card; `manyheads.load_model` reads them."""
     number = client_number(folder, int(client) if client.lstrip("-").isdigit() else client)
     place = out or folder / "exports" / read_summary(folder)["clients"][number]["name"]
-    card = export_model(folder, number, place)
+    card = export_model(folder, number, place, trust_code=trust_code)
     Screen(quiet).say(f"{place}: {card['name']}, {card['heads']} heads, {len(card['classes'])} classes; see README.md")
 
 

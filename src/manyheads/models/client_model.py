@@ -14,6 +14,7 @@ from manyheads.config.messages import nearest
 from manyheads.data.batches import Pixels
 from manyheads.data.views import model_input
 from manyheads.errors import ConfigurationError, ModelError
+from manyheads.imports import Trust
 from manyheads.models.backbones import BACKBONES
 from manyheads.models.dropout import seeded
 from manyheads.models.foreign import ImageShape, embedding_width, is_foreign, make_foreign, refused
@@ -81,15 +82,17 @@ def make_model(
     classes: int,
     foreign_widths: Sequence[int] = (),
     rng: np.random.Generator | None = None,
+    trust: Trust | None = None,
 ) -> ClientModel:
     """The model that `[model]` describes for one client.
 
     With `rng` it has first weights: those that the generator draws, and in the backbone those of `model.weights`.
-    Without, its numbers are still to be filled in, by a checkpoint.
+    Without, its numbers are still to be filled in, by a checkpoint. Code that it names is imported as far as `trust`
+    goes, and not at all where nothing is said.
     """
     assert isinstance(config.backbone, str), "of one client"
     if is_foreign(config.backbone):
-        model = _foreign_model(config, image_shape, heads, classes, foreign_widths, rng)
+        model = _foreign_model(config, image_shape, heads, classes, foreign_widths, rng, trust or Trust())
     else:
         model = _own_model(config, image_shape, heads, classes, foreign_widths)
     if rng is not None:
@@ -139,10 +142,11 @@ def _foreign_model(
     classes: int,
     foreign_widths: Sequence[int],
     rng: np.random.Generator | None,
+    trust: Trust,
 ) -> ClientModel:
     """A backbone that draws its own first weights: from torch's generator, which follows ours."""
     with seeded(rng or np.random.default_rng(0)):
-        backbone = make_foreign(config, image_shape)
+        backbone = make_foreign(config, image_shape, trust)
         width = embedding_width(backbone, str(config.backbone), image_shape)
     with torch.device("meta"):
         model = ClientModel(nn.Identity(), width, heads, classes, foreign_widths, foreign=True)

@@ -4,10 +4,9 @@ They are built on the CPU by their own constructors, which draw from torch's gen
 """
 
 import difflib
+import functools
 import importlib
 import inspect
-import os
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -16,12 +15,13 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from manyheads.config.experiment import ModelConfig
-from manyheads.config.messages import nearest
 from manyheads.errors import ConfigurationError, ModelError
+from manyheads.imports import Trust, find, first_line
 from manyheads.models.dropout import named_dropout
 
 ImageShape = tuple[int, int, int]  # height, width, channels
 OFFERED = ("channels", "width", "image_shape")  # what a factory may ask for
+FACTORY = "a function or class that returns a new nn.Module at each call"
 TAKEN = "_taken_by_manyheads"
 
 
@@ -29,11 +29,11 @@ def is_foreign(backbone: str) -> bool:
     return ":" in backbone
 
 
-def make_foreign(config: ModelConfig, image_shape: ImageShape) -> nn.Module:
+def make_foreign(config: ModelConfig, image_shape: ImageShape, trust: Trust) -> nn.Module:
     """The module that `model.backbone` names."""
     name = str(config.backbone)
     library, _, rest = name.partition(":")
-    made = _timm(name, rest, image_shape) if library == "timm" else _own(name, config, image_shape)
+    made = _timm(name, rest, image_shape) if library == "timm" else _own(name, config, image_shape, trust)
     # One type for all: the numbers of a model lie in one tensor.
     backbone = made.to(device="cpu", dtype=torch.float32)
     named_dropout(backbone)
@@ -77,17 +77,6 @@ def refused(images: Tensor, error: Exception) -> str:
     return f"cannot take images of {height} x {width} x {channels} (height x width x channels): {first_line(error)}"
 
 
-def first_line(error: BaseException) -> str:
-    """What was raised, and the last place outside torch that it came through."""
-    text = str(error).strip()
-    said = f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
-    torch_itself, here = os.path.dirname(torch.__file__), os.path.dirname(__file__)
-    places = [
-        p for p in traceback.extract_tb(error.__traceback__) if not p.filename.startswith((torch_itself, here, "<"))
-    ]
-    return f"{said} ({os.path.basename(places[-1].filename)}, line {places[-1].lineno})" if places else said
-
-
 def shape_text(shape: torch.Size) -> str:
     return " x ".join(map(str, shape)) or "one number"
 
@@ -123,14 +112,11 @@ def _timm(name: str, model: str, image_shape: ImageShape) -> nn.Module:
     return _module(name, made)
 
 
-def _own(name: str, config: ModelConfig, image_shape: ImageShape) -> nn.Module:
+def _own(name: str, config: ModelConfig, image_shape: ImageShape, trust: Trust) -> nn.Module:
     """What the user's factory returns, called with those of OFFERED that it names."""
-    factory = _found(name)
+    factory: Callable[..., Any] = find(name, "model.backbone", _is_factory, FACTORY, trust)
     offered = {"channels": image_shape[2], "width": config.width, "image_shape": image_shape}
-    try:
-        named = inspect.signature(factory).parameters
-    except (TypeError, ValueError):  # not written in Python
-        named = {}  # type: ignore[assignment]
+    named = inspect.signature(factory).parameters
     for parameter in named.values():
         required = parameter.default is parameter.empty and parameter.kind not in (
             parameter.VAR_POSITIONAL,
@@ -147,26 +133,11 @@ def _own(name: str, config: ModelConfig, image_shape: ImageShape) -> nn.Module:
     return _module(name, made)
 
 
-def _found(name: str) -> Callable[..., Any]:
-    module, _, attribute = name.partition(":")
-    try:
-        imported = importlib.import_module(module)
-        if not hasattr(imported, attribute):
-            public = [key for key in vars(imported) if not key.startswith("_")]
-            hint = nearest(attribute, public)
-            raise ConfigurationError(f'model.backbone = "{name}": {module} has no {attribute}; {hint}')
-        found: Any = getattr(imported, attribute)
-    except ConfigurationError:
-        raise
-    except Exception as error:  # whatever the user's file raises when it is read
-        raise ConfigurationError(f'model.backbone = "{name}": cannot be imported: {first_line(error)}') from None
-    if isinstance(found, nn.Module) or not callable(found):
-        raise ConfigurationError(
-            f'model.backbone = "{name}": is a {type(found).__name__}; needed: a function or class that returns a new '
-            "nn.Module at each call"
-        )
-    factory: Callable[..., Any] = found
-    return factory
+def _is_factory(found: Any) -> bool:
+    """Return whether this is made to be called for a model: a plain function or a class of modules, or that in part."""
+    while isinstance(found, functools.partial):
+        found = found.func
+    return inspect.isfunction(found) or (isinstance(found, type) and issubclass(found, nn.Module))
 
 
 def _module(name: str, made: Any) -> nn.Module:

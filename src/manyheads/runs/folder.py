@@ -16,7 +16,6 @@ import hashlib
 import json
 import os
 import shutil
-import tomllib
 import weakref
 from collections.abc import Mapping
 from functools import partial
@@ -32,7 +31,7 @@ from manyheads.config.experiment import Experiment
 from manyheads.errors import START_AGAIN, RunError
 from manyheads.files import digest, write_whole
 from manyheads.runs.events import Event
-from manyheads.runs.manifest import FORMAT, ClientRecord, Manifest
+from manyheads.runs.manifest import FORMAT, ClientRecord, Manifest, digest_of_keys
 from manyheads.runs.read import check_free, read_events
 from manyheads.runs.record import GetStates, Saved
 from manyheads.runs.tensors import read_tensors
@@ -45,7 +44,7 @@ class RunFolder:
 
     def __init__(self, path: Path, data_fingerprint: str) -> None:
         self.path = path
-        self._experiment, self._data = _written(path / "experiment.toml"), data_fingerprint
+        self._experiment, self._data = digest_of_keys(path / "experiment.toml"), data_fingerprint
         self._checkpoints = path / "checkpoints"
         self._checkpoints.mkdir(exist_ok=True)
         self._files: dict[str, str] = {}  # files of the last save and their checksums
@@ -165,20 +164,6 @@ class RunFolder:
         for path in self._checkpoints.iterdir():
             if path.is_file() and path.name != "manifest.json" and path.name not in self._files:
                 path.unlink()
-
-
-def _written(path: Path) -> str:
-    """A hash of the file's own keys: one that a later version adds changes nothing.
-
-    How often to save and where the data lie are not part of it; of what is in them there is another hash.
-    """
-    values = tomllib.loads(path.read_text(encoding="utf-8"))
-    values.get("training", {}).pop("save_seconds", None)
-    data = values.get("data", {})
-    for part in (data, data.get("public")):
-        if isinstance(part, dict):
-            part.pop("path", None)
-    return digest(json.dumps(values, sort_keys=True).encode())
 
 
 def _let_go(folder: "weakref.ref[RunFolder]") -> None:

@@ -1,6 +1,7 @@
 """A checkpoint's manifest: what was saved, and the checksum of each of its files."""
 
 import json
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,20 @@ class Manifest(BaseModel):
         if manifest.format != FORMAT:
             raise RunError(f"{path}: has format {manifest.format}; this version of manyheads reads format {FORMAT}")
         return manifest
+
+
+def digest_of_keys(path: Path) -> str:
+    """Return a hash of the keys that stand in an experiment's file: one that a later version adds changes nothing.
+
+    How often to save and where the data lie are not part of it; of what is in them there is another hash.
+    """
+    values = tomllib.loads(path.read_text(encoding="utf-8"))
+    values.get("training", {}).pop("save_seconds", None)
+    data = values.get("data", {})
+    for part in (data, data.get("public")):
+        if isinstance(part, dict):
+            part.pop("path", None)
+    return digest(json.dumps(values, sort_keys=True).encode())
 
 
 def _canonical(body: Mapping[str, Any]) -> bytes:

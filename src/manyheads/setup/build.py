@@ -17,6 +17,7 @@ from manyheads.exchange.origin import Origin
 from manyheads.exchange.pool import Pool
 from manyheads.exchange.predictions import Catalogue, twins
 from manyheads.exchange.weights import Replica
+from manyheads.imports import Trust
 from manyheads.seeds import EVERYONE, generator
 from manyheads.setup.device import device_named
 from manyheads.setup.resolve import resolve
@@ -38,14 +39,19 @@ class Ensemble:
 
 
 def assemble(
-    experiment: Experiment, device: str = "cpu", dtype: torch.dtype = torch.float32, *, pretrained: bool = True
+    experiment: Experiment,
+    device: str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    *,
+    pretrained: bool = True,
+    trust: Trust | None = None,
 ) -> Ensemble:
-    """Everything on its device, with first weights; nothing is written.
+    """Everything on its device, with first weights; nothing is written. `trust` is that of `resolve`.
 
     Without `pretrained`, the files of `model.weights` are not read: for clients that a checkpoint follows.
     """
     where = device_named(device)
-    return build(resolve(experiment, pretrained=pretrained), where, dtype, pretrained=pretrained)
+    return build(resolve(experiment, pretrained=pretrained, trust=trust), where, dtype, pretrained=pretrained)
 
 
 def build(

@@ -11,6 +11,7 @@ from manyheads.config.experiment import Experiment, ModelConfig
 from manyheads.data.arrays import Dataset
 from manyheads.data.views import model_input
 from manyheads.errors import ConfigurationError, ModelError
+from manyheads.imports import Trust
 from manyheads.models.client_model import make_model
 from manyheads.models.dropout import seeded
 from manyheads.models.facts import ModelFacts, try_out
@@ -20,7 +21,7 @@ from manyheads.setup.resolved import heads_of
 
 
 def try_models(
-    experiment: Experiment, dataset: Dataset, algorithm: Algorithm, *, pretrained: bool
+    experiment: Experiment, dataset: Dataset, algorithm: Algorithm, *, pretrained: bool, trust: Trust
 ) -> tuple[ModelFacts, ...]:
     """By client. Each different model is made and tried out once, which shows what is wrong with it."""
     for key, given in experiment.model.lists.items():
@@ -33,7 +34,7 @@ def try_models(
     for client, config in enumerate(configs):
         if config not in tried:
             shown = config if pretrained else config.model_copy(update={"weights": None})
-            tried[config] = _tried(shown, dataset, heads, client, generator(experiment.seed, "weights", client))
+            tried[config] = _tried(shown, dataset, heads, client, generator(experiment.seed, "weights", client), trust)
     found = [tried[config] for config in configs]
     widths = {facts.embedding_width for facts in found} if algorithm.compares_embeddings else set()
     return tuple(
@@ -42,13 +43,16 @@ def try_models(
     )
 
 
-def _tried(config: ModelConfig, dataset: Dataset, heads: int, client: int, rng: np.random.Generator) -> ModelFacts:
+def _tried(
+    config: ModelConfig, dataset: Dataset, heads: int, client: int, rng: np.random.Generator, trust: Trust
+) -> ModelFacts:
     """One client's model, asked about two samples."""
     backbone, width = str(config.backbone), config.width
     assert isinstance(width, int), "of one client"
     images = model_input(torch.from_numpy(dataset.train.images[dataset.train.used[[0, -1]]]), torch.float32)
     try:
-        model = make_model(config, image_shape=dataset.image_shape, heads=heads, classes=dataset.classes, rng=rng)
+        shape, classes = dataset.image_shape, dataset.classes
+        model = make_model(config, image_shape=shape, heads=heads, classes=classes, rng=rng, trust=trust)
         with seeded(rng) if model.foreign else nullcontext():
             return try_out(model, images, backbone, width)
     except ModelError as error:

@@ -10,22 +10,30 @@ from manyheads.data.loading import load
 from manyheads.data.split import default_per_client, split
 from manyheads.errors import ConfigurationError
 from manyheads.graph import CommunicationGraph, with_defaults
+from manyheads.imports import Trust
 from manyheads.setup.models import try_models
 from manyheads.setup.resolved import ResolvedExperiment
 from manyheads.setup.validate import check_equal_models, check_whole
 
 
 def resolve(
-    experiment: Experiment, *, pretrained: bool = False, loaded: ResolvedExperiment | None = None, to_train: bool = True
+    experiment: Experiment,
+    *,
+    pretrained: bool = False,
+    loaded: ResolvedExperiment | None = None,
+    to_train: bool = True,
+    trust: Trust | None = None,
 ) -> ResolvedExperiment:
     """Load the data and check everything; raise where something is wrong. `pretrained`: also the files of weights.
 
     Data that were loaded for another experiment with the same `[data]` need not be loaded again. Not `to_train`, only
-    to look at the data: what training would refuse is a note.
+    to look at the data: what training would refuse is a note. Where the experiment is not the user's own but was read
+    from a run folder, `trust` says which code that it names may be imported.
     """
-    algorithm = algorithms.make_algorithm(experiment.algorithm)
+    trust = trust or Trust.in_user()
+    algorithm = algorithms.make_algorithm(experiment.algorithm, trust)
     labelled = algorithm.reads_public_labels
-    if loaded is not None and _reads_the_same(loaded, experiment, labelled):
+    if loaded is not None and _reads_the_same(loaded, experiment, labelled, trust):
         dataset = loaded.dataset
     else:
         dataset = load(experiment.data, labelled_public=labelled)
@@ -39,8 +47,8 @@ def resolve(
             f"clients = {experiment.clients}: data.path holds {len(dataset.client_names)} ({names}); "
             f"give clients = {len(dataset.client_names)}"
         )
-    experiment = complete(experiment, dataset)
-    algorithm = algorithms.make_algorithm(experiment.algorithm)
+    experiment = complete(experiment, dataset, trust)
+    algorithm = algorithms.make_algorithm(experiment.algorithm, trust)
     groups = _groups(experiment, algorithm)
     graph = _graph(experiment, len(groups))
     parts = split(experiment.data, dataset, experiment.clients, experiment.seed)
@@ -52,19 +60,19 @@ def resolve(
         if to_train:
             raise
         problems = [f"to train, this has to change: {error}"]
-    models = try_models(experiment, dataset, algorithm, pretrained=pretrained)
-    resolved = ResolvedExperiment(experiment, dataset, parts, groups, graph, algorithm, models, tuple(problems))
+    models = try_models(experiment, dataset, algorithm, pretrained=pretrained, trust=trust)
+    resolved = ResolvedExperiment(experiment, dataset, parts, groups, graph, algorithm, models, trust, tuple(problems))
     check_equal_models(resolved)
     return resolved
 
 
-def _reads_the_same(loaded: ResolvedExperiment, experiment: Experiment, labelled_public: bool) -> bool:
+def _reads_the_same(loaded: ResolvedExperiment, experiment: Experiment, labelled_public: bool, trust: Trust) -> bool:
     """Return whether an experiment reads the data that were loaded for another."""
-    same = complete(experiment, loaded.dataset).data == loaded.experiment.data
+    same = complete(experiment, loaded.dataset, trust).data == loaded.experiment.data
     return same and labelled_public == loaded.algorithm.reads_public_labels
 
 
-def complete(experiment: Experiment, dataset: Dataset) -> Experiment:
+def complete(experiment: Experiment, dataset: Dataset, trust: Trust) -> Experiment:
     """The experiment with every default written out, as its run folder holds it."""
     classes = dataset.private_classes
     data: dict[str, Any] = {}
@@ -78,7 +86,7 @@ def complete(experiment: Experiment, dataset: Dataset) -> Experiment:
     primary = experiment.data.primary_labels
     if primary.assignment == "random" and primary.per_client is None:
         data["primary_labels"] = {"assignment": "random", "per_client": default_per_client(classes)}
-    algorithm = algorithms.with_defaults(experiment.algorithm, dataset.classes)
+    algorithm = algorithms.with_defaults(experiment.algorithm, dataset.classes, trust)
     graph = with_defaults(experiment.graph)
     return experiment.with_values(data=data, algorithm=algorithm.model_dump(), graph=graph.model_dump())
 

@@ -11,6 +11,7 @@ from manyheads.config.experiment import Experiment
 from manyheads.data.arrays import Dataset, ImageSet, Indices, Labels
 from manyheads.data.split import Split
 from manyheads.graph import CommunicationGraph
+from manyheads.imports import Trust
 from manyheads.models.client_model import ClientModel, make_model
 from manyheads.models.facts import ModelFacts
 
@@ -26,6 +27,7 @@ class ResolvedExperiment:
     graph: CommunicationGraph
     algorithm: Algorithm
     models: tuple[ModelFacts, ...]  # by client
+    trust: Trust  # which code that it names may be imported, here and in workers
     problems: tuple[str, ...]  # why it could not be trained, where that was not asked for
 
     @property
@@ -49,6 +51,7 @@ class ResolvedExperiment:
             classes=self.dataset.classes,
             foreign_widths=self.foreign_widths(client),
             rng=rng,
+            trust=self.trust,
         )
 
     def architecture_key(self, client: int) -> tuple[object, ...]:

@@ -8,6 +8,8 @@ from manyheads.client.state import ClientState, restore_client
 from manyheads.errors import START_AGAIN, RunError
 from manyheads.evaluation.accuracy import evaluate
 from manyheads.evaluation.means import hop_means, mean_by_head
+from manyheads.runs.code import trust_in_run
+from manyheads.runs.manifest import Manifest
 from manyheads.runs.read import read_experiment, read_summary
 from manyheads.runs.tensors import read_client_values
 from manyheads.setup.build import assemble
@@ -21,15 +23,20 @@ class Judgement:
     measured: dict[str, Any]
 
 
-def judge(folder: Path, *, device: str = "cpu", with_probe: bool = False) -> Judgement:
-    """Load the clients of a finished run and measure them."""
+def judge(folder: Path, *, device: str = "cpu", with_probe: bool = False, trust_code: bool = False) -> Judgement:
+    """Load the clients of a finished run and measure them.
+
+    Code that it names is imported where this user made it here, or with `trust_code`.
+    """
     summary = read_summary(folder)
     if not (folder / "checkpoints" / "manifest.json").exists():
         raise RunError(
             f"{folder}: holds no weights (checkpoints/ is gone), so there is no embedding and no head to judge; "
             "run the experiment again"
         )
-    ensemble = assemble(read_experiment(folder), device, pretrained=False)
+    Manifest.unseal(folder / "checkpoints" / "manifest.json")
+    trust = trust_in_run(folder, said=trust_code)
+    ensemble = assemble(read_experiment(folder), device, pretrained=False, trust=trust)
     for client in ensemble.clients:
         tensors, manifest = read_client_values(folder, client.index)
         if manifest.data != ensemble.resolved.dataset.fingerprint():

@@ -25,7 +25,9 @@ def run_or_go_on(
         plot_if_missing(folder)
         return read_summary(folder)
     with screen.watch(f"{name} seed {experiment.seed}".strip()) as watcher:
-        go = functools.partial(resume, folder) if same else functools.partial(train, experiment, folder)
+        # That is the experiment which the user has just given, `check_same_experiment` found: its code is the user's.
+        go_on = functools.partial(resume, folder, trust_code=True)
+        go = go_on if same else functools.partial(train, experiment, folder)
         result = go(**how, observer=watcher)
     plot_run(folder)
     if result.stop_requested:

@@ -1,0 +1,64 @@
+"""A run that somebody made elsewhere, with code in its folder that leaves a trace where it is run."""
+
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from manyheads import Experiment, train
+from manyheads.made_here import PLACE
+from tests.conftest import TINY
+
+NAME = "runs.stranger.code"  # how that code is called from the folder in which `runs` lies
+CODE = """
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from manyheads.algorithms.separate import Separate
+
+with Path(__file__).with_name("ran").open("a") as trace:
+    trace.write("x")
+
+
+def net():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 4))
+
+
+@dataclass(frozen=True)
+class Alone(Separate):
+    pass
+"""
+SHORT = {"clients": 2, "training": {"steps": 2}, "evaluate": {"every": 2}}
+IN_MODEL = {"model": {"backbone": f"{NAME}:net"}, "algorithm": {"name": "separate"}}
+IN_ALGORITHM = {"algorithm": {"name": f"{NAME}:Alone"}}
+
+
+def make_run(at: Path, values: Mapping[str, object]) -> Path:
+    """Make a finished run below a folder, by somebody else than the user of these tests."""
+    folder = at / "runs" / "stranger"
+    folder.mkdir(parents=True)
+    (folder / "code.py").write_text(CODE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(PLACE, str(at / "state"))
+        patch.setattr(sys, "path", [*sys.path])
+        patch.chdir(at)
+        train(Experiment(**TINY).with_values(**SHORT).with_values(**values), at / "made")
+    forget_modules()
+    shutil.copytree(at / "made", folder, dirs_exist_ok=True)
+    (folder / "ran").unlink()
+    return folder
+
+
+def forget_modules() -> None:
+    """What these tests import is imported anew, as in another process."""
+    for name in [name for name in sys.modules if name.split(".")[0] in ("runs", "own_lab")]:
+        del sys.modules[name]
+
+
+def ran(folder: Path) -> bool:
+    """Whether the code in the folder was run."""
+    return (folder / "ran").exists()
