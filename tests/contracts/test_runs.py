@@ -16,7 +16,7 @@ from manyheads.setup.resolve import resolve
 from manyheads.training.observer import SilentObserver
 from manyheads.training.result import Interrupted, Result
 from tests.contracts import ALGORITHM_KNOBS, CASES, GRAPH_KNOBS, experiment, stored_labels, train_by_hand, weights
-from tests.runs.test_run_folder import StopAt
+from tests.runs.conftest import StopAt
 
 TIMES = ("seconds", "client_steps_per_second", "time")
 

@@ -13,7 +13,7 @@ from manyheads.outputs import Outputs
 from manyheads.setup.build import assemble
 from manyheads.training.result import Interrupted
 from tests.contracts import ALGORITHM_KNOBS, experiment, mhd
-from tests.runs.test_run_folder import StopAt
+from tests.runs.conftest import StopAt
 
 VIEWS = {"augment": "crop-flip", "public_views": 3}
 TABLES: dict[str, dict[str, Any]] = {

@@ -32,7 +32,7 @@ from manyheads.outputs import Outputs
 from manyheads.setup.build import Ensemble, assemble
 from manyheads.training.result import Interrupted
 from tests.contracts import train_by_hand, weights
-from tests.runs.test_run_folder import StopAt
+from tests.runs.conftest import StopAt
 
 PRECISIONS, RESTS = get_args(Precision), get_args(Rest)
 

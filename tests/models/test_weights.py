@@ -19,7 +19,7 @@ from manyheads.setup.build import assemble
 from manyheads.setup.resolve import resolve
 from manyheads.studies.judge import judge
 from manyheads.training.result import Interrupted
-from tests.runs.test_run_folder import StopAt
+from tests.runs.conftest import StopAt
 
 RESNET: dict[str, Any] = {"backbone": "resnet18", "width": 2}
 SHORT = {"steps": 6, "batch_size": 4, "public_batch_size": 4}

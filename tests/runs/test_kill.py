@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from manyheads import Experiment, resume, train
+from manyheads.runs.manifest import read_manifest
 from manyheads.runs.read import read_events, read_summary
 from manyheads.runs.tensors import read_client_values
 from manyheads.training.observer import SilentObserver
@@ -29,7 +30,7 @@ def without_times(value: Any) -> Any:
 
 def outcome(folder: Path) -> tuple[Any, Any, list[dict[str, bytes]]]:
     """All that a run decides: events, summary and weights, without times."""
-    clients = [read_client_values(folder, client)[0] for client in range(3)]
+    clients = [read_client_values(folder, read_manifest(folder), client) for client in range(3)]
     weights = [{name: tensor.numpy().tobytes() for name, tensor in client.items()} for client in clients]
     return without_times(read_events(folder)), without_times(read_summary(folder)), weights
 
@@ -42,7 +43,7 @@ def nothing_half_written(folder: Path) -> None:
         Experiment.load(folder / "experiment.toml")
     if (folder / "checkpoints" / "manifest.json").exists():
         for client in range(3):
-            read_client_values(folder, client)
+            read_client_values(folder, read_manifest(folder), client)
 
 
 @pytest.fixture(scope="module")
@@ -57,13 +58,13 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("moment", "number"),
     [
-        ("before-rename", 3),  # within the first save
-        ("half-write", 1),  # before any save
+        ("half-write", 2),  # before any save
+        ("before-rename", 4),  # within the first save
+        ("half-write", 7),  # half a snapshot
         ("after-rename", 9),  # between the snapshots and the manifest
-        ("before-rename", 8),
-        ("half-write", 4),  # half a line of metrics.jsonl
-        ("before-sync", 20),
-        ("after-rename", 16),
+        ("half-write", 14),  # half a line of metrics.jsonl
+        ("before-sync", 24),
+        ("after-rename", 17),  # before the files of the save before were let go
     ],
 )
 def test_killed_while_writing(uninterrupted: Path, tmp_path: Path, moment: str, number: int) -> None:
@@ -75,6 +76,8 @@ def test_killed_while_writing(uninterrupted: Path, tmp_path: Path, moment: str, 
     resume(folder)
     assert outcome(folder) == outcome(uninterrupted)
     assert not list(folder.rglob("*.partial"))
+    kept = {path.name for path in (folder / "checkpoints").iterdir()}
+    assert kept == {*read_manifest(folder).files, "manifest.json"}
 
 
 def test_killed_at_random_moments(uninterrupted: Path, tmp_path: Path) -> None:

@@ -18,34 +18,7 @@ from manyheads.runs.manifest import Manifest
 from manyheads.runs.read import read_events, read_experiment, read_summary
 from manyheads.training.observer import SilentObserver
 from manyheads.training.result import Interrupted
-
-
-@pytest.fixture
-def run(tiny: Experiment, tmp_path: Path) -> Path:
-    train(tiny, tmp_path / "run")
-    return tmp_path / "run"
-
-
-class StopAt(SilentObserver):
-    """Asks a run to stop once it has taken so many client-steps, as the first Ctrl-C does."""
-
-    def __init__(self, client_steps: int) -> None:
-        self.left = client_steps
-
-    def progressed(self, client_steps: int) -> None:
-        self.left -= client_steps
-        if self.left == 0:
-            os.kill(os.getpid(), 2)
-
-
-@pytest.fixture
-def stopped(tiny: Experiment, tmp_path: Path) -> Path:
-    folder = tmp_path / "stopped"
-    with pytest.raises(Interrupted) as interruption:
-        train(tiny, folder, observer=StopAt(25))
-    assert interruption.value.step == 10
-    assert f"manyheads resume {folder}" in str(interruption.value)
-    return folder
+from tests.runs.conftest import StopAt
 
 
 def test_what_a_run_leaves(run: Path, tiny: Experiment) -> None:

@@ -15,7 +15,7 @@ from manyheads.setup.build import Ensemble, assemble
 from manyheads.setup.resolve import resolve
 from manyheads.training.result import Interrupted
 from tests.contracts import stored_images, train_by_hand, weights
-from tests.runs.test_run_folder import StopAt
+from tests.runs.conftest import StopAt
 
 GROUPS = [[2, 0], [1, 3, 4]]
 

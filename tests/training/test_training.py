@@ -15,7 +15,7 @@ from manyheads.setup.build import Ensemble, assemble
 from manyheads.training.loop import windows
 from manyheads.training.observer import SilentObserver
 from manyheads.training.result import Interrupted
-from tests.runs.test_run_folder import StopAt
+from tests.runs.conftest import StopAt
 
 
 def test_windows_meet_at_every_edge() -> None:

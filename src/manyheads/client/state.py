@@ -4,6 +4,7 @@ import json
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from manyheads.client.client import Client
@@ -49,11 +50,7 @@ def restore_client(client: Client, state: ClientState, where: str) -> None:
     """Put a client, without its pool, back to a state."""
     tensors, expected = state.tensors, {**checkpoint(client.state), "momentum": client.momentum}
     memory = {name.removeprefix(MEMORY): tensor for name, tensor in tensors.items() if name.startswith(MEMORY)}
-    fits = len(tensors) == len(expected) + len(memory) and all(
-        name in tensors and tensors[name].shape == own.shape and tensors[name].dtype == own.dtype
-        for name, own in expected.items()
-    )
-    if not fits:
+    if len(tensors) != len(expected) + len(memory) or not _fits(tensors, expected):
         raise RunError(f"{where}: does not fit the model of {client.name}; {START_AGAIN}")
     client.state.load(tensors["values"], {name: tensors[f"integer {name}"] for name in client.state.integers})
     client.momentum.copy_(tensors["momentum"])
@@ -64,7 +61,22 @@ def restore_client(client: Client, state: ClientState, where: str) -> None:
 def restored_snapshot(name: str, tensors: Mapping[str, Tensor], origins: Sequence[Origin]) -> Snapshot:
     """The reverse of `Snapshot.tensors`, wherever its client lives."""
     _, step, _, client = name.removesuffix(".safetensors").split("-")
-    return origins[int(client)].restored(int(step), tensors)
+    origin, message = origins[int(client)], tensors.get("message")
+    if message is None:
+        fits = _fits(tensors, checkpoint(origin.replica.state))
+    else:
+        fits = origin.catalogue is not None and message.dtype == torch.uint8
+    if not fits:
+        raise RunError(f"{name}: does not fit the model of client {int(client)}; {START_AGAIN}")
+    return origin.restored(int(step), tensors)
+
+
+def _fits(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> bool:
+    """Whether these tensors are there, each of its form."""
+    return all(
+        name in tensors and tensors[name].shape == own.shape and tensors[name].dtype == own.dtype
+        for name, own in expected.items()
+    )
 
 
 def _name(snapshot: Snapshot) -> str:

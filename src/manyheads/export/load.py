@@ -1,24 +1,26 @@
 """Loading the model of a client, from a run folder or from an export."""
 
-import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from manyheads.config.experiment import ModelConfig
 from manyheads.config.messages import nearest
 from manyheads.errors import ConfigurationError, RunError
 from manyheads.evaluation.deploy import choose_head
+from manyheads.exchange.weights import checkpoint
 from manyheads.export.card import describe
-from manyheads.files import digest
+from manyheads.export.description import DESCRIPTION, WEIGHTS, Description, description_of, read_description
 from manyheads.imports import Trust
 from manyheads.made_here import trust_in
 from manyheads.models.classifier import Classifier
 from manyheads.models.client_model import ClientModel, make_model
 from manyheads.models.flat import FlatState
 from manyheads.runs.code import trust_in_run
+from manyheads.runs.manifest import read_manifest
 from manyheads.runs.read import read_summary
-from manyheads.runs.tensors import read_client_values, read_tensors
+from manyheads.runs.tensors import check_finite, check_fits, read_client_values, read_tensors
+
+LONGEST_SHOWN = 60  # of what was given
 
 
 def load_model(
@@ -36,36 +38,29 @@ def load_model(
     that folder here, or with `trust_code`.
     """
     folder = Path(path)
-    if (folder / "model.json").is_file():
-        card, model = _exported(folder, client, trust_code)
+    if os.path.lexists(folder / DESCRIPTION):
+        described, asks_for = read_description(folder)
+        if client is not None and client not in (described.client, described.name):
+            raise ConfigurationError(f"client = {client}: {folder} holds the model of {described.name} only")
+        model = _exported(folder, described, trust_in(folder, asks_for, said=trust_code))
     else:
         number = client_number(folder, client or 0)
-        card = describe(folder, number)
-        model = model_of_run(folder, number, card, trust_in_run(folder, said=trust_code))
-    chosen = choose_head(head, task, card["heads"], card["deploy"])
-    height, width, channels = card["image_shape"]
-    return Classifier(model, chosen, card["classes"], (height, width, channels))
+        described = description_of(describe(folder, number), folder)
+        model = model_of_run(folder, number, described, trust_in_run(folder, said=trust_code))
+    chosen = choose_head(head, task, described.heads, described.deploy)
+    height, width, channels = described.image_shape
+    return Classifier(model, chosen, described.classes, (height, width, channels))
 
 
-def model_of_run(folder: Path, number: int, card: dict[str, Any], trust: Trust) -> ClientModel:
-    """The model of a client of a finished run, which has this card."""
-    tensors, _ = read_client_values(folder, number)
-    model = _model(card, trust, read_summary(folder)["clients"][number]["maps"])
+def model_of_run(folder: Path, number: int, described: Description, trust: Trust) -> ClientModel:
+    """The model of a client of a finished run, which is described so."""
+    manifest = read_manifest(folder, ended=True)
+    tensors = read_client_values(folder, manifest, number)
+    model = _model(folder, described, trust, read_summary(folder)["clients"][number]["maps"])
     state = FlatState(model, trainable=False)
-    integers = {name: tensors[f"integer {name}"] for name in state.integers}
-    state.load(tensors["values"], integers)
+    check_fits(tensors, checkpoint(state), folder)
+    state.load(tensors["values"], {name: tensors[f"integer {name}"] for name in state.integers})
     return model
-
-
-def _exported(folder: Path, client: int | str | None, trust_code: bool) -> tuple[dict[str, Any], ClientModel]:
-    """An exported model, and its card."""
-    card = _read_card(folder)
-    if client is not None and client not in (card["client"], card["name"]):
-        raise ConfigurationError(f"client = {client}: {folder} holds the model of {card['name']} only")
-    tensors = read_tensors(folder / "model.safetensors", card["sha256"])
-    model = _model(card, trust_in(folder, digest((folder / "model.json").read_bytes()), said=trust_code))
-    model.load_state_dict(tensors)
-    return card, model
 
 
 def client_number(folder: Path, client: int | str) -> int:
@@ -73,29 +68,36 @@ def client_number(folder: Path, client: int | str) -> int:
     names = [own["name"] for own in read_summary(folder)["clients"]]
     if isinstance(client, str):
         if client not in names:
-            raise ConfigurationError(f'client = "{client}": not in this run; {nearest(client, names)}')
+            shown = client if len(client) <= LONGEST_SHOWN else f"{client[:LONGEST_SHOWN]}..."
+            raise ConfigurationError(f'client = "{shown}": not in this run; {nearest(shown, names)}')
         return names.index(client)
     if not 0 <= client < len(names):
         raise ConfigurationError(f"client = {client}: this run has clients 0 to {len(names) - 1}")
     return client
 
 
-def _model(card: dict[str, Any], trust: Trust, foreign_widths: Sequence[int] = ()) -> ClientModel:
-    return make_model(
-        ModelConfig(**card["model"]),
-        image_shape=tuple(card["image_shape"]),
-        heads=card["heads"],
-        classes=len(card["classes"]),
-        foreign_widths=foreign_widths,
-        trust=trust,
-    )
+def _exported(folder: Path, described: Description, trust: Trust) -> ClientModel:
+    place = folder / WEIGHTS
+    tensors, model = read_tensors(place, described.sha256, follow=True), _model(folder, described, trust)
+    expected = model.state_dict()
+    check_fits(tensors, expected, place)
+    if other := sorted(tensors.keys() - expected.keys()):
+        raise RunError(f'{place}: holds "{other[0]}", which its model does not have; export the model again')
+    check_finite(tensors, place)
+    model.load_state_dict(tensors)
+    return model
 
 
-def _read_card(folder: Path) -> dict[str, Any]:
+def _model(folder: Path, described: Description, trust: Trust, foreign_widths: Sequence[int] = ()) -> ClientModel:
+    height, width, channels = described.image_shape
     try:
-        card: dict[str, Any] = json.loads((folder / "model.json").read_text())
-        if not {"client", "model", "classes", "heads", "image_shape", "deploy", "sha256"} <= card.keys():
-            raise ValueError
-    except (OSError, ValueError, AttributeError):
-        raise RunError(f"{folder / 'model.json'}: not the description of an exported model") from None
-    return card
+        return make_model(
+            described.model.model_copy(update={"weights": None}),  # they are in the folder
+            image_shape=(height, width, channels),
+            heads=described.heads,
+            classes=len(described.classes),
+            foreign_widths=foreign_widths,
+            trust=trust,
+        )
+    except (RuntimeError, MemoryError):
+        raise RunError(f"{folder}: such a {described.model.backbone} does not fit into memory") from None

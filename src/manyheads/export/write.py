@@ -7,29 +7,40 @@ from typing import Any
 import safetensors.torch
 import torch
 
+from manyheads.errors import RunError
 from manyheads.export.card import card_text, describe
+from manyheads.export.description import DESCRIPTION, WEIGHTS, description_of
 from manyheads.export.load import model_of_run
-from manyheads.files import digest, write_whole
+from manyheads.files import digest, is_plain_name, new_folder, refuse_link, write_whole
 from manyheads.made_here import remember
 from manyheads.runs.code import trust_in_run
-from manyheads.runs.read import check_free
+from manyheads.runs.read import check_free, read_summary
 
 
 def export(folder: Path, client: int, out: Path, *, trust_code: bool = False) -> dict[str, Any]:
     """Write model.safetensors, model.json and a model card (README.md) into a new folder."""
     check_free(out)
     card, trust = describe(folder, client), trust_in_run(folder, said=trust_code)
-    named = model_of_run(folder, client, card, trust).state_dict().items()
+    named = model_of_run(folder, client, description_of(card, folder), trust).state_dict().items()
     # Maps to other clients' embeddings are of no use to whoever classifies. Copies, because weights may be tied.
     whole = torch.contiguous_format
     tensors = {name: tensor.clone(memory_format=whole) for name, tensor in named if not name.startswith("maps.")}
     content = safetensors.torch.save(tensors)
-    out.mkdir(parents=True, exist_ok=True)
-    write_whole(out / "model.safetensors", content)
     card["sha256"] = digest(content)
-    write_whole(out / "README.md", card_text(card).encode())
-    content = json.dumps(card, indent=1).encode()
-    write_whole(out / "model.json", content)  # last: a folder with it is whole
+    described = json.dumps(card, indent=1).encode()
+    with new_folder(out) as beside:
+        write_whole(beside / WEIGHTS, content)
+        write_whole(beside / "README.md", card_text(card).encode())
+        write_whole(beside / DESCRIPTION, described)
     if trust.own:
-        remember(out, digest(content), trust.own)
+        remember(out, digest(described), trust.own)
     return card
+
+
+def default_place(folder: Path, client: int) -> Path:
+    """Return where a client's model goes unless told: into the run folder, and nowhere else, whatever its name is."""
+    name = read_summary(folder)["clients"][client]["name"]
+    if not (isinstance(name, str) and is_plain_name(name)):
+        raise RunError(f"{folder}: client {client} has a name that no folder can have; say where with --out")
+    refuse_link(folder / "exports")
+    return folder / "exports" / name

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from manyheads.files import refuse_link
 from manyheads.report.figures import accuracy_figure, losses_figure, on_test_set, plain_text, save_figure
 from manyheads.report.relations import hops_figure, matrix_figure, taught_figure
 from manyheads.report.split_figure import split_figure
@@ -19,6 +20,7 @@ def plot_run(folder: str | Path) -> list[Path]:
     """
     folder = Path(folder)
     events = read_events(folder)
+    refuse_link(folder / "plots")
     (folder / "plots").mkdir(exist_ok=True)
     start = next(event for event in events if event["event"] == "start")
     pictures = {

@@ -1,24 +1,36 @@
 """A checkpoint's manifest: what was saved, and the checksum of each of its files."""
 
 import json
+import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from manyheads.errors import START_AGAIN, RunError
-from manyheads.files import digest
+from manyheads.files import digest, read_file, refuse_link
+from manyheads.runs.read import read_experiment
 
 FORMAT = 3
+CHECKPOINTS, MANIFEST = "checkpoints", "manifest.json"
+FILE_NAME = re.compile(r"(state|snapshot)-([0-9]{8,15})-client-([0-9]{4,9})\.safetensors")
+
+Number = Annotated[int, Field(ge=0, lt=2**53)]
+Checksum = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+def state_name(step: int, client: int) -> str:
+    return f"state-{step:08d}-client-{client:04d}.safetensors"
 
 
 class ClientRecord(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     state: str
     pool: list[str]
-    bytes_received: int
+    bytes_received: Number
 
 
 class Manifest(BaseModel):
@@ -28,12 +40,12 @@ class Manifest(BaseModel):
     format: int
     experiment: str
     data: str
-    step: int
-    seconds: float
-    metrics_bytes: int
-    metrics_sha256: str
+    step: Number
+    seconds: Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+    metrics_bytes: Number
+    metrics_sha256: Checksum
     clients: list[ClientRecord]
-    files: dict[str, str]
+    files: dict[str, Checksum]
 
     def seal(self) -> str:
         """Its text, with a checksum of its own."""
@@ -43,18 +55,58 @@ class Manifest(BaseModel):
     @classmethod
     def unseal(cls, path: Path) -> "Manifest":
         try:
-            body = json.loads(path.read_bytes())
+            body = json.loads(read_file(path))
             checksum = body.pop("sha256")
+            if type(body["format"]) is int and body["format"] != FORMAT:
+                raise RunError(f"{path}: has format {body['format']}; this version of manyheads reads format {FORMAT}")
             manifest = cls.model_validate(body)
-        except (ValueError, KeyError, AttributeError, TypeError, ValidationError, OSError):
+        except OSError as error:
+            raise RunError(f"{path}: cannot be read: {error.strerror}; {START_AGAIN}") from None
+        except (ValueError, KeyError, AttributeError, TypeError, ValidationError, RecursionError):
             raise RunError(f"{path}: not a readable checkpoint; {START_AGAIN}") from None
         if checksum != digest(_canonical(manifest.model_dump())):
             raise RunError(f"{path}: was changed after it was written; {START_AGAIN}")
-        if any(Path(name).name != name for name in manifest.files):
-            raise RunError(f"{path}: names a file outside its own folder; {START_AGAIN}")
-        if manifest.format != FORMAT:
-            raise RunError(f"{path}: has format {manifest.format}; this version of manyheads reads format {FORMAT}")
+        if not manifest.names_its_own_files():
+            raise RunError(f"{path}: names files that are not those of its clients; {START_AGAIN}")
         return manifest
+
+    def names_its_own_files(self) -> bool:
+        """Whether these are the states of all clients at this step, and earlier snapshots of these clients."""
+        shown = {name for client in self.clients for name in client.pool}
+        states = [state_name(self.step, number) for number in range(len(self.clients))]
+        if [client.state for client in self.clients] != states or self.files.keys() != {*states, *shown}:
+            return False
+        found = [FILE_NAME.fullmatch(name) for name in shown]
+        clients, last = range(len(self.clients)), self.step
+        return all(one and one[1] == "snapshot" and int(one[2]) <= last and int(one[3]) in clients for one in found)
+
+
+def read_manifest(folder: Path, *, ended: bool = False) -> Manifest:
+    """Return the last save of a run, or the one at its end, found to be one of the experiment that lies beside it."""
+    experiment, path = read_experiment(folder), folder / CHECKPOINTS / MANIFEST
+    refuse_link(path.parent)
+    if not os.path.lexists(path):
+        raise RunError(f"{folder}: holds no weights ({CHECKPOINTS}/{MANIFEST} is gone); run the experiment again")
+    manifest = Manifest.unseal(path)
+    if manifest.experiment != digest_of_keys(folder / "experiment.toml"):
+        raise RunError(
+            f"{path}: is a checkpoint of another experiment than {folder / 'experiment.toml'}; "
+            "put the original file back, or start a new run"
+        )
+    steps = experiment.training.steps
+    if len(manifest.clients) != experiment.clients or manifest.step > steps:
+        raise RunError(
+            f"{path}: holds {len(manifest.clients)} clients at step {manifest.step}, "
+            f"the experiment has {experiment.clients} and {steps} steps; {START_AGAIN}"
+        )
+    if ended and manifest.step < steps:
+        raise RunError(f"{path}: is of step {manifest.step} of {steps}, not of the end of the run; {START_AGAIN}")
+    return manifest
+
+
+def last_save(folder: Path) -> Manifest | None:
+    """Return the last save of a run, or None where it was stopped before there was one."""
+    return read_manifest(folder) if os.path.lexists(folder / CHECKPOINTS / MANIFEST) else None
 
 
 def digest_of_keys(path: Path) -> str:

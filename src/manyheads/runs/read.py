@@ -6,6 +6,7 @@ from typing import Any
 
 from manyheads.config.experiment import Experiment
 from manyheads.errors import RunError
+from manyheads.files import GIVE_ANOTHER, read_file, refuse_link
 from manyheads.runs.events import Event
 
 SUMMARY_KEYS = {
@@ -15,11 +16,14 @@ SUMMARY_KEYS = {
 
 
 def check_free(path: Path) -> None:
-    """Refuse a folder that holds anything."""
+    """Refuse a folder that holds anything, and what is not the name of a new one."""
+    if path.name in ("", "..") or (path.exists() and path.samefile(Path.cwd())):
+        raise RunError(f"{path}: is no name for a new folder; give one, such as runs/mine (on the command line: --out)")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         unfinished = (path / "experiment.toml").exists() and not (path / "summary.json").exists()
         hint = f"; go on with it by: manyheads resume {path}; or" if unfinished else ";"
-        raise RunError(f"{path}: exists already{hint} remove it, or give another folder (on the command line: --out)")
+        raise RunError(f"{path}: exists already{hint} {GIVE_ANOTHER}")
+    refuse_link(path)
 
 
 def read_experiment(folder: Path) -> Experiment:
@@ -34,7 +38,7 @@ def read_events(folder: Path) -> list[Event]:
     """The events of a run folder, finished or not."""
     path = folder / "metrics.jsonl"
     try:
-        text = path.read_text()
+        text = read_file(path, follow=True).decode()
         whole = text[: text.rfind("\n") + 1]  # a run that was just killed may have left half a line
         return [json.loads(line) for line in whole.splitlines()]
     except OSError:
@@ -47,7 +51,7 @@ def read_summary(folder: Path) -> dict[str, Any]:
     """The summary of a finished run."""
     path = folder / "summary.json"
     try:
-        summary = json.loads(path.read_text())
+        summary = json.loads(read_file(path, follow=True))
     except OSError:
         if (folder / "experiment.toml").is_file():
             raise RunError(f"{folder}: this run has not ended; go on with: manyheads resume {folder}") from None

@@ -9,7 +9,7 @@ from manyheads.errors import START_AGAIN, RunError
 from manyheads.evaluation.accuracy import evaluate
 from manyheads.evaluation.means import hop_means, mean_by_head
 from manyheads.runs.code import trust_in_run
-from manyheads.runs.manifest import Manifest
+from manyheads.runs.manifest import read_manifest
 from manyheads.runs.read import read_experiment, read_summary
 from manyheads.runs.tensors import read_client_values
 from manyheads.setup.build import assemble
@@ -29,18 +29,13 @@ def judge(folder: Path, *, device: str = "cpu", with_probe: bool = False, trust_
     Code that it names is imported where this user made it here, or with `trust_code`.
     """
     summary = read_summary(folder)
-    if not (folder / "checkpoints" / "manifest.json").exists():
-        raise RunError(
-            f"{folder}: holds no weights (checkpoints/ is gone), so there is no embedding and no head to judge; "
-            "run the experiment again"
-        )
-    Manifest.unseal(folder / "checkpoints" / "manifest.json")
+    manifest = read_manifest(folder, ended=True)
     trust = trust_in_run(folder, said=trust_code)
     ensemble = assemble(read_experiment(folder), device, pretrained=False, trust=trust)
+    if manifest.data != ensemble.resolved.dataset.fingerprint():
+        raise RunError(f"{folder}: the data have changed since this run; {START_AGAIN}")
     for client in ensemble.clients:
-        tensors, manifest = read_client_values(folder, client.index)
-        if manifest.data != ensemble.resolved.dataset.fingerprint():
-            raise RunError(f"{folder}: the data have changed since this run; {START_AGAIN}")
+        tensors = read_client_values(folder, manifest, client.index)
         restore_client(client, ClientState(tensors, "", [], 0), str(folder))
     measured: dict[str, Any] = {}
     for part in ensemble.parts:

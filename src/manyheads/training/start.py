@@ -1,7 +1,6 @@
 """Start a run, or go on with one."""
 
 import contextlib
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +12,10 @@ from manyheads.engine.memory import enough_memory
 from manyheads.errors import ConfigurationError, TrainingError
 from manyheads.runs.code import remember_run, trust_in_run
 from manyheads.runs.folder import RunFolder
-from manyheads.runs.manifest import Manifest
+from manyheads.runs.manifest import last_save
 from manyheads.runs.read import check_free, read_events, read_experiment
 from manyheads.runs.record import InMemory
+from manyheads.runs.remove import remove_run
 from manyheads.setup.build import assemble
 from manyheads.training.loop import _Run
 from manyheads.training.observer import Observer, SilentObserver
@@ -66,7 +66,8 @@ def train(
             return run.go(record)
         except (TrainingError, ConfigurationError):
             if record.saved_step is None:  # a folder from which nothing can go on helps nobody
-                shutil.rmtree(path)
+                record.close()
+                remove_run(path)
             raise
 
 
@@ -91,17 +92,15 @@ def resume(
     path = Path(folder)
     experiment = read_experiment(path)
     started = next(iter(read_events(path)), {}) if (path / "metrics.jsonl").exists() else {}
-    saved = (path / "checkpoints" / "manifest.json").exists()
+    saved = last_save(path)
     engine, device = engine or started.get("engine", "plain"), device or (None if engine else started.get("device"))
     options = options_for(engine, device, workers, address, gpus_per_client, precision)
     moved = torch.device(options.device).type != torch.device(started.get("device", "cpu")).type
     if precision is None and not moved:  # on another kind of device it computes as is usual there
         options = replace(options, precision=started.get("precision", options.precision))
-    if saved:
-        Manifest.unseal(path / "checkpoints" / "manifest.json")
     trust = trust_in_run(path, said=trust_code)
     with enough_memory():
-        ensemble = assemble(experiment, home(engine, options.device), pretrained=not saved, trust=trust)
+        ensemble = assemble(experiment, home(engine, options.device), pretrained=saved is None, trust=trust)
     run = _Run(ensemble, engine, options, observer or SilentObserver(), path, profile)
     with contextlib.closing(RunFolder(path, ensemble.resolved.dataset.fingerprint())) as record:
         return run.go(record, go_on=True)

@@ -1,0 +1,65 @@
+"""What model.json says of an exported model, as far as loading needs it; the rest of it is for people."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from manyheads.config.experiment import ModelConfig
+from manyheads.errors import RunError
+from manyheads.files import digest, read_file
+
+DESCRIPTION, WEIGHTS = "model.json", "model.safetensors"
+
+
+class Description(BaseModel):
+    """One client's model: how it is made, what it answers about, and the checksum of its numbers."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+    name: str
+    client: Annotated[int, Field(ge=0)]
+    model: ModelConfig
+    classes: Annotated[list[str], Field(min_length=1, max_length=1_000_000)]
+    image_shape: Annotated[list[Annotated[int, Field(ge=1, le=65_536)]], Field(min_length=3, max_length=3)]
+    heads: Annotated[int, Field(ge=1, le=10_000)]
+    deploy: dict[str, Annotated[int, Field(ge=0)]] | None
+    sha256: str = ""
+
+    @model_validator(mode="after")
+    def _of_one_model(self) -> Self:
+        if self.model.lists:
+            raise ValueError("a list where one client has one value")
+        if self.deploy is not None and self.deploy.keys() != {"private", "shared"}:
+            raise ValueError("heads for other tasks than private and shared")
+        if self.deploy is not None and max(self.deploy.values()) >= self.heads:
+            raise ValueError("a head that the model does not have")
+        return self
+
+
+def read_description(folder: Path) -> tuple[Description, str]:
+    """Return the description of an exported model, whose every value is of its type, and a hash of the file."""
+    path = folder / DESCRIPTION
+    try:
+        content = read_file(path, follow=True)
+        return Description.model_validate_json(content), digest(content)
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValidationError as error:
+        problem = _first(error)
+        raise RunError(
+            f"{path}: not the description of an exported model ({problem}); export the model again"
+        ) from None
+
+
+def description_of(card: Mapping[str, Any], folder: Path) -> Description:
+    """Return the description of a client of a run."""
+    try:
+        return Description.model_validate(card)
+    except ValidationError as error:
+        raise RunError(f"{folder / 'summary.json'}: not the summary of a run ({_first(error)})") from None
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False)[0]
+    return ": ".join(filter(None, (".".join(map(str, first["loc"][:4])), first["msg"])))

@@ -1,0 +1,79 @@
+"""metrics.jsonl: lines that are appended with one system call each, by one process at a time."""
+
+import fcntl
+import hashlib
+import os
+import weakref
+from functools import partial
+from pathlib import Path
+
+from manyheads.errors import START_AGAIN, RunError
+from manyheads.files import naming, open_file, refuse_link, write_all
+
+CHUNK = 1 << 20
+
+
+class Metrics:
+    """The file, held as long as it is open: whoever holds it has the run folder."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        refuse_link(path)
+        self._descriptor = open_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        self._digest, self.size = hashlib.sha256(), 0
+        try:
+            self._hold()
+        except RunError:
+            self.close()
+            raise
+        os.register_at_fork(after_in_child=partial(_let_go, weakref.ref(self)))
+
+    def _hold(self) -> None:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            folder = self._path.parent
+            raise RunError(f"{folder}: another process is running this experiment; wait for it or stop it") from None
+        if os.fstat(self._descriptor).st_nlink > 1:
+            raise RunError(f"{self._path}: has another name elsewhere (a hard link); put a copy of it in its place")
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def append(self, line: bytes) -> None:
+        with naming(self._path):
+            write_all(self._descriptor, line)
+        self._digest.update(line)
+        self.size += len(line)
+
+    def sync(self) -> str:
+        """Let the disk have all of it; return its checksum."""
+        with naming(self._path):
+            os.fsync(self._descriptor)
+        return self._digest.hexdigest()
+
+    def check(self, size: int, checksum: str) -> None:
+        """Refuse a beginning that is not what a save knows."""
+        if os.fstat(self._descriptor).st_size < size or self._read(size).hexdigest() != checksum:
+            raise RunError(f"{self._path}: is not what the checkpoint knows; {START_AGAIN}")
+
+    def cut(self, size: int) -> None:
+        """Remove what comes later."""
+        with naming(self._path):
+            os.ftruncate(self._descriptor, size)
+        self._digest, self.size = self._read(size), size
+
+    def _read(self, size: int) -> "hashlib._Hash":
+        found = hashlib.sha256()
+        for start in range(0, size, CHUNK):
+            found.update(os.pread(self._descriptor, min(CHUNK, size - start), start))
+        return found
+
+
+def _let_go(metrics: "weakref.ref[Metrics]") -> None:
+    """In a fork: a worker that outlives its run for a moment must not keep others out."""
+    held = metrics()
+    if held is not None:
+        held.close()

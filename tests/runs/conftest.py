@@ -1,0 +1,47 @@
+"""A run that was stopped and one that has ended, made once; each test has copies of its own."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from manyheads import Experiment, train
+from manyheads.training.observer import SilentObserver
+from manyheads.training.result import Interrupted
+from tests.conftest import TINY
+
+
+class StopAt(SilentObserver):
+    """Asks a run to stop once it has taken so many client-steps, as the first Ctrl-C does."""
+
+    def __init__(self, client_steps: int) -> None:
+        self.left = client_steps
+
+    def progressed(self, client_steps: int) -> None:
+        self.left -= client_steps
+        if self.left == 0:
+            os.kill(os.getpid(), 2)
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("made")
+    train(Experiment(**TINY), place / "ended")
+    with pytest.raises(Interrupted) as interruption:
+        train(Experiment(**TINY), place / "stopped", observer=StopAt(25))
+    assert interruption.value.step == 10
+    assert f"manyheads resume {place / 'stopped'}" in str(interruption.value)
+    return place
+
+
+@pytest.fixture
+def run(made: Path, tmp_path: Path) -> Path:
+    """A run that has ended."""
+    return Path(shutil.copytree(made / "ended", tmp_path / "run"))
+
+
+@pytest.fixture
+def stopped(made: Path, tmp_path: Path) -> Path:
+    """A run of 20 steps that was stopped after 10."""
+    return Path(shutil.copytree(made / "stopped", tmp_path / "stopped"))
