@@ -50,7 +50,14 @@ def short(tiny: Experiment, *factories: str, **values: Any) -> Experiment:
 
 @pytest.mark.parametrize(
     ("factory", "width", "embedding"),
-    [("Small", 5, 5), ("no_arguments", 64, 6), ("of_shape", 64, 5), ("dropping", 3, 12), ("Tied", 64, 8)],
+    [
+        ("Small", 5, 5),
+        ("no_arguments", 64, 6),
+        ("of_shape", 64, 5),
+        ("dropping", 3, 12),
+        ("Tied", 64, 8),
+        ("SHAPED", 64, 3),
+    ],
 )
 def test_a_factory_is_called_with_what_it_names(factory: str, width: int, embedding: int) -> None:
     model = made(factory, width=width)
@@ -210,6 +217,11 @@ BROKEN = "def f(:\n"
         (f"{LAB}raising", f'model.backbone = "{LAB}raising": raised ValueError: no such depth'),
         (f"{LAB}nothing", f'model.backbone = "{LAB}nothing": returns a NoneType; needed: an nn.Module'),
         (f"{LAB}MODULE", "is a Flatten; needed: a function or class that returns a new nn.Module at each call"),
+        (f"{LAB}ABORTING", "is a partial; needed: a function or class that returns a new nn.Module"),
+        (f"{LAB}Leaving", "is the class Leaving; needed: a function or class that returns a new nn.Module"),
+        (f"{LAB}LEAVING", "is a Leaving; needed: a function or class that returns a new nn.Module"),
+        ("_thread:interrupt_main", "_thread is a part of Python itself; needed: a function or class that returns"),
+        ("torch:abs", "is a builtin_function_or_method; needed: a function or class that returns a new nn.Module"),
         (f"{LAB}LAYERS", "is a int; needed: a function or class"),
         (f"{LAB}demanding", 'needs the argument "depth"; offered are channels, width, image_shape'),
     ],
@@ -293,7 +305,8 @@ def test_timm_s_mistakes_are_one_line(tiny: Experiment, monkeypatch: pytest.Monk
     fake_timm(monkeypatch)
     close = 'client 0: model.backbone = "timm:resnet19": timm has no such model; did you mean resnet18 or '
     assert told("timm:resnet19").startswith(close)
-    assert told("timm:zzz").endswith("timm has no such model; timm.list_models() names them all")
+    for name in ("zzz", "hf-hub:zzz/zzz", "local-dir:zzz"):
+        assert told(f"timm:{name}").endswith("timm has no such model; timm.list_models() names them all")
 
     def wrong_size(channels: int) -> nn.Module:
         raise AssertionError("Input size should be a multiple of 7\nand so on")

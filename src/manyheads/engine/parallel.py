@@ -100,7 +100,8 @@ class Parallel(Remote):
         ours, theirs = multiprocessing.get_context("spawn").Pipe()
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         process = subprocess.Popen(
-            [sys.executable, "-c", f"from manyheads.engine.parallel import begin; begin({theirs.fileno()})"],
+            # -P: it imports what this process would, and not first what lies in the working folder.
+            [sys.executable, "-P", "-c", f"from manyheads.engine.parallel import begin; begin({theirs.fileno()})"],
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
             env={**os.environ, "PYTHONPATH": path},

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.models.backbones import has_width
+from manyheads.models.foreign import is_timm
 from manyheads.runs.read import read_experiment, read_summary
 
 
@@ -48,8 +49,7 @@ def card_text(card: dict[str, Any]) -> str:
             f"For the owner's own task use head {card['deploy']['private']}, for all classes head "
             f"{card['deploy']['shared']} (chosen on validation data, not on the test accuracies above)."
         )
-    backbone = card["model"]["backbone"]
-    code = f"- Code: not in this folder; Python must be able to import `{backbone}`.\n" if ":" in backbone else ""
+    code = _code_needed(card["model"]["backbone"])
     return f"""# {card["name"]}
 
 A {_named(card["model"])} trained with {card["algorithm"]} on {card["data"]}:
@@ -78,6 +78,14 @@ with torch.inference_mode():
 print([classify.class_names[label] for label in logits.argmax(-1)])
 ```
 """
+
+
+def _code_needed(backbone: str) -> str:
+    """What is needed beside this folder."""
+    if ":" not in backbone:
+        return ""
+    trust = "" if is_timm(backbone) else ", and elsewhere than here `load_model` asks for `trust_code=True`"
+    return f"- Code: not in this folder; Python must be able to import `{backbone}`{trust}.\n"
 
 
 def _named(model: dict[str, Any]) -> str:

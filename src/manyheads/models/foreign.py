@@ -29,11 +29,14 @@ def is_foreign(backbone: str) -> bool:
     return ":" in backbone
 
 
+def is_timm(backbone: str) -> bool:
+    return backbone.startswith("timm:")
+
+
 def make_foreign(config: ModelConfig, image_shape: ImageShape, trust: Trust) -> nn.Module:
     """The module that `model.backbone` names."""
     name = str(config.backbone)
-    library, _, rest = name.partition(":")
-    made = _timm(name, rest, image_shape) if library == "timm" else _own(name, config, image_shape, trust)
+    made = _timm(name, image_shape) if is_timm(name) else _own(name, config, image_shape, trust)
     # One type for all: the numbers of a model lie in one tensor.
     backbone = made.to(device="cpu", dtype=torch.float32)
     named_dropout(backbone)
@@ -81,8 +84,12 @@ def shape_text(shape: torch.Size) -> str:
     return " x ".join(map(str, shape)) or "one number"
 
 
-def _timm(name: str, model: str, image_shape: ImageShape) -> nn.Module:
-    """Its pooled features: `num_classes=0`. Models that are made for one image size are told which."""
+def _timm(name: str, image_shape: ImageShape) -> nn.Module:
+    """Its pooled features: `num_classes=0`. Models that are made for one image size are told which.
+
+    Only models that timm itself brings: `create_model` alone would also fetch `hf-hub:somebody/anything`.
+    """
+    model = name.removeprefix("timm:")
     try:
         timm: Any = importlib.import_module("timm")
     except Exception as error:  # a broken torchvision shows here, in many ways

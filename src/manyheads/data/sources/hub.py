@@ -90,7 +90,7 @@ def _read(datasets: Any, path: str, config: SourceConfig) -> dict[str, Any]:
         for file in files:
             by_split.setdefault(_split_of(file, folder), []).append(str(file))
         return dict(datasets.load_dataset("parquet", data_files=by_split))
-    return dict(datasets.load_dataset(path, config.name))
+    return dict(datasets.load_dataset(path, config.name, trust_remote_code=False))  # old versions would run a script
 
 
 def _split_of(file: Path, folder: Path) -> str:

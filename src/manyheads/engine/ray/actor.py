@@ -30,7 +30,7 @@ class Actor:
     def settle(self, path: Sequence[str], shared: Sequence[Any], precision: str, payloads: ClientPayload) -> Any:
         """Make its clients, and say on which machine. Code that an experiment names is found where the driver does."""
         ray = import_ray()
-        sys.path.extend(entry for entry in path if entry not in sys.path)
+        search_as(path)
         # What lies in the object store must not be written to, which nobody does.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         torch.set_num_threads(1)
@@ -75,6 +75,11 @@ class RayWorker(RemoteWorker):
         except ray.exceptions.RayError as error:
             raise WorkerLost(f"a snapshot was lost: {reason_of(error)}") from None
         return super().receive(unpacked(body, arrays))
+
+
+def search_as(path: Sequence[str]) -> None:
+    """Look for modules in this order first. Ray puts the working folder before everything; the driver does not."""
+    sys.path[:] = dict.fromkeys([*path, *sys.path])
 
 
 def as_stored(value: Any) -> tuple[bytes, list[Any]]:

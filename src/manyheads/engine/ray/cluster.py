@@ -64,7 +64,11 @@ def _probe(address: str) -> None:
         raise ConfigurationError(f"--address {address}: give HOST:PORT (mostly port 6379), on a machine of the cluster")
     try:
         tried = subprocess.run(
-            [sys.executable, "-c", PROBE, address], capture_output=True, text=True, timeout=CONNECT_SECONDS, check=False
+            [sys.executable, "-P", "-c", PROBE, address],
+            capture_output=True,
+            text=True,
+            timeout=CONNECT_SECONDS,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         raise ConfigurationError(
