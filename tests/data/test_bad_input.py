@@ -760,6 +760,19 @@ def test_a_name_on_the_hub_is_not_fetched_unasked(hugging: Any, monkeypatch: pyt
     assert hugging.config.HF_HUB_OFFLINE is offline
 
 
+def test_a_script_on_the_hub_is_not_run(hugging: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older versions of the library ask on the terminal whether to run it, or just do."""
+    asked = {}
+
+    def fetched(*_: object, **options: object) -> None:
+        asked.update(options)
+        raise ValueError("is a script")
+
+    monkeypatch.setattr(hugging, "load_dataset", fetched)
+    says(refusal(data(source="huggingface", path="somebody/script", download=True)), "cannot be read: is a script")
+    assert asked == {"trust_remote_code": False}
+
+
 def test_splits_and_columns_that_there_are_not(hugging: Any, tmp_path: Path) -> None:
     kind = hugging.ClassLabel(names=["cat", "dog", "owl"])
     splits = {name: hugging_rows(hugging, [0, 1, 2] * 4, kind) for name in ("train", "test")}
