@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a progress bar on a terminal, plain lines elsewhere."""
+"""What a person sees during a run: a progress bar on a terminal, plain lines elsewhere."""
 
 import contextlib
 import io
@@ -24,7 +24,7 @@ from manyheads.setup.build import Ensemble
 
 REFRESH_SECONDS = 0.2
 STOPPING = "Finishing this window (at most {} steps), then saving. Press Ctrl-C again to leave at once."
-LINE_SECONDS = 60.0  # a plain line at least so often
+LINE_SECONDS = 60.0  # at most this long between two plain lines
 IMAGES_SECONDS = 10.0
 
 
@@ -40,7 +40,7 @@ class PlainConsole(Console):
 
 
 class Screen:
-    """Where messages and tables go; decorated on a terminal, plain with --quiet or elsewhere."""
+    """The place for messages and tables; decorated on a terminal, plain with --quiet or elsewhere."""
 
     def __init__(self, quiet: bool) -> None:
         self.decorated = sys.stdout.isatty() and not quiet
@@ -61,7 +61,7 @@ class Screen:
         self.console.print(table)
 
     def show_wide(self, header: Sequence[str], lines: Sequence[Sequence[str]], title: str) -> None:
-        """A table of numbers: where it is wider than the screen, as several, each with the first column."""
+        """Show a table of numbers; if it is wider than the screen, as several, each with the first column."""
         first, *rest = ([head, *(line[number] for line in lines)] for number, head in enumerate(header))
         beginning = taken = 3 + max(map(len, first))
         parts: list[list[list[str]]] = [[]]
@@ -83,7 +83,7 @@ class Screen:
 
     @contextlib.contextmanager
     def work(self, title: str, total: float) -> Iterator[Callable[[float], None]]:
-        """The progress of many runs: a bar, or now and then a line."""
+        """Show the progress of many runs: as a bar, or a line now and then."""
         if not self.decorated:
             began = said = time.perf_counter()
             sum_done = 0.0
@@ -106,7 +106,7 @@ class Screen:
 
     @contextlib.contextmanager
     def images(self, title: str, wrong: str) -> Iterator[Callable[[int, int, int], None]]:
-        """The progress of work on many images: (done, of all, of these with something wrong)."""
+        """Show the progress of work on many images, from (done, all, those with something wrong)."""
         if self.decorated:
             columns = (
                 TextColumn("{task.description}", markup=False),
@@ -130,7 +130,7 @@ class Screen:
 
 
 class Watcher(ABC):
-    """An observer of one run; the two kinds below differ in how they show it."""
+    """An observer that shows one run; the two kinds below differ in how."""
 
     def __init__(self, title: str) -> None:
         self.title = printable(title)
@@ -184,7 +184,7 @@ class Watcher(ABC):
         self.line(f"note: {text}")
 
     def went_back(self, step: int, why: str) -> None:
-        self.line(f"warning: {why}; all go on from step {step}")
+        self.line(f"warning: {why}; all clients continue from step {step}")
         self.advance((step - self.step) * self._clients - self._since)
         self.step, self._since = step, 0
 
@@ -220,7 +220,7 @@ class Watcher(ABC):
 
 
 class Lines(Watcher):
-    """A plain line at each evaluation."""
+    """Prints a plain line at each evaluation."""
 
     def __init__(self, screen: Screen, title: str) -> None:
         super().__init__(title)
@@ -260,7 +260,7 @@ class Lines(Watcher):
 
 
 class Bar(Watcher):
-    """A progress bar with the losses, the accuracies and the time that is left."""
+    """Shows a progress bar with the losses, the accuracies and the remaining time."""
 
     def __init__(self, console: Console, title: str) -> None:
         super().__init__(title)

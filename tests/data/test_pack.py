@@ -532,7 +532,7 @@ def test_the_command_verifies(pets: Path, tmp_path: Path) -> None:
     pack_pets(pets, out)
     result = call(out, "--verify")
     assert result.exit_code == 0
-    says(result.output, out, "images are what they were when they were packed")
+    says(result.output, out, "images are as they were when they were packed")
     content = bytearray((out / "train-images.npy").read_bytes())
     content[-1] ^= 1
     (out / "train-images.npy").write_bytes(content)
@@ -553,7 +553,7 @@ def test_an_interrupted_command_says_how_to_go_on(
         patched.setattr("manyheads.cli.data.pack", interrupting(pack))
         result = call(pets, tmp_path / "out", "--size", "8")
     assert result.exit_code == 130
-    assert result.stderr.strip() == "stopped; the same command goes on where it stopped"
+    assert result.stderr.strip() == "stopped; the same command continues where it stopped"
     assert call(pets, tmp_path / "out", "--size", "8").exit_code == 0
     assert everything((tmp_path / "out").iterdir()) == whole
 

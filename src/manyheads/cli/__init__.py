@@ -38,7 +38,7 @@ app = typer.Typer(
 
 
 def guarded(name: str, function: Callable[..., None]) -> Callable[..., None]:
-    """A command whose mistakes are one line, and whose interruption says how to go on."""
+    """Wrap a command so that a mistake is one line, and an interruption says how to continue."""
 
     @functools.wraps(function)
     def command(*args: Any, **kwargs: Any) -> None:
@@ -54,7 +54,7 @@ def guarded(name: str, function: Callable[..., None]) -> Callable[..., None]:
             print(printable(f"error: {error.filename or name}: {error.strerror or error}"), file=sys.stderr)
             raise typer.Exit(MISTAKE) from None
         except KeyboardInterrupt:
-            print("\nleft at once; a run folder goes on from its last save with: manyheads resume RUN", file=sys.stderr)
+            print("\nleft at once; a run continues from its last save with: manyheads resume RUN", file=sys.stderr)
             raise typer.Exit(STOPPED) from None
 
     return command

@@ -1,4 +1,4 @@
-"""Data: who owns what, and folders that training reads without loading them."""
+"""The commands about data: who owns what, and packing."""
 
 import os
 from pathlib import Path
@@ -24,7 +24,7 @@ from manyheads.setup.resolve import resolve
 def split(
     experiment: ExperimentFile,
     settings: Settings = None,
-    plot: Annotated[Path | None, typer.Option(help="Where the picture goes.", show_default="NAME-split.png")] = None,
+    plot: Annotated[Path | None, typer.Option(help="File for the picture.", show_default="NAME-split.png")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Show who owns which samples, before anything is trained."""
@@ -48,13 +48,17 @@ def pack_images(
     what: Annotated[Path, typer.Argument(metavar="WHAT", help="An experiment (its data), a folder, or an .npz file.")],
     out: Annotated[Path | None, typer.Argument(metavar="OUT", help="The new folder.")] = None,
     size: Annotated[int | None, typer.Option(min=1, help="Height and width.", show_default="as they are")] = None,
-    source: Annotated[str | None, typer.Option(help="Of a folder: folder, clients, huggingface, ...")] = None,
+    source: Annotated[
+        str | None, typer.Option(help="What kind of folder WHAT is: folder, clients, huggingface, ...")
+    ] = None,
     settings: Settings = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes.", show_default="one per core")] = None,
-    check_only: Annotated[bool, typer.Option("--verify", help="WHAT is packed: compare every image's hash.")] = False,
+    check_only: Annotated[
+        bool, typer.Option("--verify", help="Compare every image of the packed folder WHAT with its hash.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make a folder that training reads without loading it into memory: `source = "packed"`."""
+    """Pack images into a folder that training reads without loading it into memory: `source = "packed"`."""
     screen = Screen(quiet)
     if check_only:
         with screen.images("verifying", "damaged") as progress:
@@ -62,7 +66,7 @@ def pack_images(
         if damaged:
             raise DataError(f"{what}: {len(damaged)} images are damaged, the first {damaged[0]}; pack it again")
         count = sum(part["images"][0] for part in read_card(what)["parts"].values())
-        screen.say(f"{what}: all {count:,} images are what they were when they were packed.")
+        screen.say(f"{what}: all {count:,} images are as they were when they were packed.")
         return
     if out is None:
         raise ConfigurationError("OUT: missing; manyheads pack WHAT OUT --size 64")
@@ -71,14 +75,14 @@ def pack_images(
         with screen.images("packing", "unreadable") as progress:
             card = pack(config, out, workers=workers or os.cpu_count() or 1, progress=progress)
     except KeyboardInterrupt:
-        raise Stopped("stopped; the same command goes on where it stopped") from None
+        raise Stopped("stopped; the same command continues where it stopped") from None
     for line in (*card["notes"], *unreadable_text(card, out)):
         screen.say(f"note: {line}")
     screen.say(packed_text(card, out))
 
 
 def _data_of(what: Path, source: str | None, settings: list[str]) -> DataConfig:
-    """`[data]` of an experiment, or of a path on the command line."""
+    """Return `[data]` of an experiment, or for a path on the command line."""
     if what.suffix == ".toml":
         if source is not None:
             settings = [*settings, f"data.source={source}"]

@@ -1,4 +1,4 @@
-"""The paper's tables and figures."""
+"""The command that reproduces the paper's tables and figures."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,41 +16,45 @@ from manyheads.studies.paper.verify import verify as verify_stored
 def reproduce(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME...]", help="Of --list, or Table 5, Fig. 4, Section 4.3; or all."),
+        typer.Argument(metavar="[NAME...]", help="A name of --list, or Table 5, Fig. 4, Section 4.3; or all."),
     ] = None,
-    show_list: Annotated[bool, typer.Option("--list", help="Show what there is; with NAME, its cells.")] = False,
+    show_list: Annotated[bool, typer.Option("--list", help="List tables and figures; with NAME, its cells.")] = False,
     toml: Annotated[bool, typer.Option("--toml", help="Print the cell of --only as an experiment to run.")] = False,
     scale: Annotated[str, typer.Option(help="digits, cifar100 or imagenet.")] = "digits",
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="How many, from 0 on.", show_default="1; of some tables at cifar100 3")
+        int | None,
+        typer.Option(min=1, help="How many seeds, starting with 0.", show_default="1; 3 for some tables at cifar100"),
     ] = None,
-    only: Annotated[list[str] | None, typer.Option(metavar="CELL", help="This cell; may be given often.")] = None,
+    only: Annotated[list[str] | None, typer.Option(metavar="CELL", help="Only this cell; may be repeated.")] = None,
     data: Annotated[
-        Path | None, typer.Option(help="A folder with cifar100.npz and cifar10.npz; packed ImageNet.", show_default=".")
+        Path | None,
+        typer.Option(help="A folder with cifar100.npz and cifar10.npz; or packed ImageNet.", show_default="."),
     ] = None,
     engine: Annotated[
-        str | None, typer.Option(help="As of run.", show_default="cuda where that is worth it, or plain")
+        str | None, typer.Option(help="As in run.", show_default="cuda if it is worth it, or plain")
     ] = None,
     device: TrainingDevice = None,
     precision: PrecisionName = None,
     at_once: Annotated[
-        int | None, typer.Option(min=1, help="Cells at a time.", show_default="what fills the machine")
+        int | None, typer.Option(min=1, help="Cells at a time.", show_default="as many as fill the machine")
     ] = None,
     results: Annotated[
-        Path | None, typer.Option(help="Where results are stored.", show_default="experiments/mhd/results if there")
+        Path | None, typer.Option(help="Folder of stored results.", show_default="experiments/mhd/results if it exists")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Where runs and pictures go.")] = Path("runs/reproduce"),
-    again: Annotated[bool, typer.Option("--again", help="Run also what is stored; stopped, it goes on.")] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Take results as they are that other code made.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for runs and pictures.")] = Path("runs/reproduce"),
+    again: Annotated[
+        bool, typer.Option("--again", help="Run stored cells, too; if it is stopped, it continues.")
+    ] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Accept stored results of other code.")] = False,
     show_stored: Annotated[bool, typer.Option("--show", help="Show what is stored; run nothing.")] = False,
-    verify: Annotated[bool, typer.Option("--verify", help="Run what is stored once more and compare.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Run stored cells again and compare every number.")] = False,
     steps: Annotated[
-        int | None, typer.Option("--try", min=2, metavar="STEPS", help="A few steps of each cell; nothing is stored.")
+        int | None, typer.Option("--try", min=2, metavar="STEPS", help="Take a few steps of each cell; store nothing.")
     ] = None,
-    page: Annotated[Path | None, typer.Option(help="Write all that is stored into this page.")] = None,
+    page: Annotated[Path | None, typer.Option(help="Write all stored results into this page.")] = None,
     quiet: Quiet = False,
 ) -> None:
-    """The paper's tables and figures beside ours: runs the cells that are not stored, then judges its claims."""
+    """Reproduce the paper's tables and figures: run the cells that are not stored, then check its claims."""
     screen, size, stored = Screen(quiet), scale_named(scale), results_folder(results)
     asked = Request(
         names=names or [],
@@ -71,7 +75,7 @@ def reproduce(
     if steps is not None and (show_list or show_stored):
         raise ConfigurationError("--try takes steps, --list and --show run nothing; leave one of them out")
     if verify and (show_list or show_stored or again or keep or steps is not None):
-        raise ConfigurationError("--verify runs what is stored; leave --list, --show, --again, --keep and --try out")
+        raise ConfigurationError("--verify runs what is stored; leave out --list, --show, --again, --keep and --try")
     if show_list and not names:
         screen.show(show.list_table(size, stored))
     elif show_list:

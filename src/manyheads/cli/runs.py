@@ -1,4 +1,4 @@
-"""Runs: start them, go on with them, look at what came of them."""
+"""The commands about runs: start them, continue them, compare and export what they produced."""
 
 import json
 from collections.abc import Sequence
@@ -58,12 +58,10 @@ from manyheads.training.start import resume, train
 
 def demo(
     seed: Annotated[int, typer.Option(min=0)] = 0,
-    out: Annotated[
-        Path, typer.Option(help="Where its runs go; what an earlier demo left there is replaced.")
-    ] = DEMO_OUT,
+    out: Annotated[Path, typer.Option(help="Folder for its runs; those of an earlier demo are replaced.")] = DEMO_OUT,
     quiet: Quiet = False,
 ) -> None:
-    """Eight clients with three digits each: alone, teaching each other, and with all their data in one model."""
+    """Train eight clients with three digits each: alone, teaching each other, and as one model with all their data."""
     screen = Screen(quiet)
     runs = demo_runs(seed)
     make_room(out, runs)
@@ -98,7 +96,7 @@ def run(
     profile: Profile = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run an experiment."""
+    """Train the clients of an experiment, and show the result."""
     screen, how = Screen(quiet), _how(engine, device, workers, address, gpus_per_client, precision, profile)
     loaded = Experiment.load(experiment, settings or ())
     folder = out or Path("runs") / experiment.stem
@@ -108,7 +106,7 @@ def run(
         _show_result(screen, result, folder, profile=profile)
         return
     if (folder / "experiment.toml").exists():
-        raise RunError(f"{folder}: is a run itself; give another folder with --out")
+        raise RunError(f"{folder}: is itself a run; give another folder with --out")
     first = resolve(loaded)
     check_same_experiment(first.experiment, folder)
     numbers = range(loaded.seed, loaded.seed + seeds)
@@ -116,30 +114,30 @@ def run(
     try:
         summaries = [run_or_go_on(screen, seeded, folder / f"seed-{seed}", how) for seed, seeded in every.items()]
     except Interrupted:
-        raise Stopped("stopped and saved; the same command goes on with this seed and the next ones") from None
+        raise Stopped("stopped and saved; the same command continues with this seed and the next ones") from None
     screen.show(seeds_table(summaries))
     screen.say(f"Runs: {folder}/seed-*")
 
 
 def resume_run(
     folder: RunPath,
-    engine: Annotated[str | None, typer.Option(help="How windows are run.", show_default="as it was started")] = None,
+    engine: Annotated[str | None, typer.Option(help="Where clients train.", show_default="as it was started")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda.", show_default="as it was started")] = None,
     workers: Workers = None,
     address: Address = None,
     gpus_per_client: GpusPerClient = None,
     precision: Annotated[
-        str | None, typer.Option(help="Of a GPU: bf16, tf32 or float32.", show_default="as it was started")
+        str | None, typer.Option(help="How a GPU computes: bf16, tf32 or float32.", show_default="as it was started")
     ] = None,
     profile: Profile = False,
     trust_code: TrustCode = False,
     quiet: Quiet = False,
 ) -> None:
-    """Go on with a run that was stopped or killed; it ends with the same bits as one that never was."""
+    """Continue a run that was stopped or killed; it ends with the same bits as one that never was."""
     screen = Screen(quiet)
     read_experiment(folder)
     if (folder / "summary.json").exists():
-        screen.say(f"{folder}: this run has ended already.")
+        screen.say(f"{folder}: this run has already ended.")
         plot_if_missing(folder)
         _show_tables(screen, read_summary(folder))
         return
@@ -174,13 +172,13 @@ def compare(
 def evaluate_run(
     folder: RunPath,
     with_probe: Annotated[
-        bool, typer.Option("--probe", help="Also fit a fresh linear head on each frozen embedding: what it allows.")
+        bool, typer.Option("--probe", help="Also fit a fresh linear head on each frozen embedding.")
     ] = False,
     device: DeviceName = "cpu",
     trust_code: TrustCode = False,
     quiet: Quiet = False,
 ) -> None:
-    """Judge a finished run again: every head on everybody's data, hop by hop; writes RUN/evaluation.json."""
+    """Evaluate a finished run again: every head on everybody's data, hop by hop; write RUN/evaluation.json."""
     screen = Screen(quiet)
     judged = judge(folder, device=device, with_probe=with_probe, trust_code=trust_code)
     write_whole(folder / "evaluation.json", json.dumps(judged.measured, indent=1).encode())
@@ -192,7 +190,7 @@ def frontier(
     experiment: ExperimentFile,
     settings: Settings = None,
     seeds: Seeds = 1,
-    out: Annotated[Path | None, typer.Option(help="Where its runs go.", show_default="runs/NAME-frontier")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for its runs.", show_default="runs/NAME-frontier")] = None,
     engine: EngineName = "plain",
     device: TrainingDevice = None,
     workers: Workers = None,
@@ -201,7 +199,7 @@ def frontier(
     precision: PrecisionName = None,
     quiet: Quiet = False,
 ) -> None:
-    """Bytes against accuracy: smaller and smaller exchanges, gossip averaging, and FedAvg (on the complete graph)."""
+    """Show bytes against accuracy: smaller and smaller exchanges, gossip averaging, and FedAvg (complete graph)."""
     screen, how = Screen(quiet), _how(engine, device, workers, address, gpus_per_client, precision)
     loaded = resolve(Experiment.load(experiment, settings or ()))
     folder = out or Path("runs") / f"{experiment.stem}-frontier"
@@ -216,14 +214,14 @@ def frontier(
                 place, seeded = places[name] / f"seed-{seed}", cell.experiment.with_values(seed=seed)
                 summaries[name].append(run_or_go_on(screen, seeded, place, how, name))
     except Interrupted:
-        raise Stopped("stopped and saved; the same command goes on where it stopped") from None
+        raise Stopped("stopped and saved; the same command continues where it stopped") from None
     screen.show(compare_table(summaries))
     points = [
         (name, cell.kind, mean(map(mean, (s["bytes_received"] for s in summaries[name]))), _last_head(summaries[name]))
         for name, cell in made.items()
     ]
     if seeds == 1:
-        screen.say("One seed: differences of some points may be chance; --seeds 3 shows the spread.")
+        screen.say("One seed: differences of a few points may be chance; --seeds 3 shows the spread.")
     save_figure(frontier_figure(points), folder / "frontier.png")
     screen.say(f"Picture: {folder / 'frontier.png'}. Runs: {folder}/*/seed-*")
 
@@ -234,12 +232,12 @@ def _last_head(summaries: Sequence[dict[str, Any]]) -> list[float]:
 
 def export(
     folder: RunPath,
-    client: Annotated[str, typer.Option(help="Whose model: a number, or a name.")] = "0",
+    client: Annotated[str, typer.Option(help="Number or name of the client.")] = "0",
     out: Annotated[Path | None, typer.Option(help="The new folder.", show_default="RUN/exports/NAME")] = None,
     trust_code: TrustCode = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a client's model as files with a model card; `manyheads.load_model` reads them."""
+    """Write a client's model as files with a model card, for `manyheads.load_model`."""
     number = client_number(folder, int(client) if client.lstrip("-").isdigit() else client)
     place = out or folder / "exports" / read_summary(folder)["clients"][number]["name"]
     card = export_model(folder, number, place, trust_code=trust_code)
@@ -267,7 +265,7 @@ def _show_result(screen: Screen, result: Result, folder: Path, *, profile: bool 
 
 
 def _show_tables(screen: Screen, summary: dict[str, Any]) -> None:
-    """Accuracies; where clients learn from each other also hop by hop, and who taught whom."""
+    """Show accuracies; if clients learn from each other, also hop by hop, and who taught whom."""
     screen.show(run_table(summary))
     for text in after_text(summary):
         screen.say(text)
@@ -280,6 +278,6 @@ def _show_tables(screen: Screen, summary: dict[str, Any]) -> None:
 
 
 def _how(*given: Any) -> dict[str, Any]:
-    """The keywords of `train` and `resume` that say how windows are run."""
+    """Return the keywords of `train` and `resume` that choose and configure the engine."""
     names = ("engine", "device", "workers", "address", "gpus_per_client", "precision", "profile")
     return dict(zip(names, given, strict=False))

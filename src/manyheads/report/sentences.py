@@ -10,43 +10,43 @@ from manyheads.report.text import Summary, bytes_text, head_name, keys_text, per
 
 
 def probe_text(summary: Summary) -> str | None:
-    """What the embeddings would allow: mean and range over clients."""
+    """Say how much the embeddings would allow: mean and range over clients."""
     probe = summary.get("probe")
     if not probe:
         return None
     spread = f" ({percent(min(probe))} to {percent(max(probe))})" if len(probe) > 1 else ""
     return (
-        f"The embedding allows about {percent(mean(probe))}{spread} % shared accuracy: what a new linear head on it, "
-        "frozen, reaches with the private data of all clients."
+        f"The embedding allows about {percent(mean(probe))}{spread} % shared accuracy: a new linear head on the frozen "
+        "embedding reaches that with the private data of all clients."
     )
 
 
 def doubt_text(summary: Summary) -> str | None:
-    """Where the last head knows less than the main one: that distillation did not help, and what may."""
+    """Say that distillation did not help, and what may, if the last head knows less than the main one."""
     shared = (summary.get("validation") or summary)["shared_accuracy"]
     if len(shared) == 1 or shared[-1] >= shared[0]:
         return None
     return (
         f"Distillation did not help here: the last head knows {percent(shared[-1])} % of all classes, the main head "
-        f"{percent(shared[0])} %. Too few steps, too sure teachers ({summary['algorithm']}: try "
+        f"{percent(shared[0])} %. Too few steps, overconfident teachers ({summary['algorithm']}: try "
         "algorithm.confidence=density, or look at who taught whom), or too few public samples?"
     )
 
 
 def deploy_text(summary: Summary) -> str:
-    """Which head to use for what."""
+    """Say which head to use for what."""
     deploy = summary["deploy"]
     if deploy is None:
-        return "No head is recommended, because test data do not choose: data.validation_fraction = 0.1 would tell."
+        return "No head is recommended, because test data must not choose one; set data.validation_fraction = 0.1."
     return (
-        f"On average, head {deploy['private']} ({head_name(deploy['private'])}) serves the private task best and "
-        f"head {deploy['shared']} ({head_name(deploy['shared'])}) the shared one (chosen on validation data; "
+        f"On average, head {deploy['private']} ({head_name(deploy['private'])}) is best for the private task and "
+        f"head {deploy['shared']} ({head_name(deploy['shared'])}) for the shared one (chosen on validation data; "
         "summary.json and manyheads export say it for each client)."
     )
 
 
 def collapse_text(collapsed: Sequence[Sequence[int]], class_names: Sequence[str]) -> list[str]:
-    """A line for each head that says one class to nearly everything, with the clients it happened to."""
+    """Return a line for each head that predicts one class for nearly everything, with the clients where it does."""
     lines = []
     for head in sorted({head for _, head, _ in collapsed}):
         found = [(client, label) for client, at, label in collapsed if at == head]
@@ -60,7 +60,7 @@ def collapse_text(collapsed: Sequence[Sequence[int]], class_names: Sequence[str]
 
 
 def after_text(summary: Summary) -> list[str]:
-    """Where an algorithm is judged in several states: a line for each, of means over clients."""
+    """Return a line with means over clients for each state in which an algorithm is evaluated."""
     return [
         f"after {state}: private{_of_head(judged, 0)} {percent(judged['private_accuracy'][0])} %, "
         f"shared{_of_head(judged, -1)} {percent(judged['shared_accuracy'][-1])} %"
@@ -69,7 +69,7 @@ def after_text(summary: Summary) -> list[str]:
 
 
 def time_text(summary: Summary) -> str:
-    """Where the time went: one line."""
+    """Say in one line where the time went."""
     time, whole = summary["time"], summary["seconds"]
     parts = [(name, seconds) for name, seconds in time.items() if name != "data"]
     parts.append(("the rest", max(0.0, whole - sum(seconds for _, seconds in parts))))
@@ -84,8 +84,10 @@ def _of_head(judged: Summary, head: int) -> str:
 
 
 def differences_text(keys: Mapping[str, Mapping[str, object]]) -> list[str]:
-    """A line per run on the keys in which they differ: `one: graph.name = "cycle"`. Those that only one algorithm has
-    go without saying."""
+    """Return a line per run with the keys in which runs differ: `one: graph.name = "cycle"`.
+
+    A key that only one of them has is left out.
+    """
 
     def differ(key: str) -> bool:
         values = [own[key] for own in keys.values() if key in own]
@@ -96,7 +98,7 @@ def differences_text(keys: Mapping[str, Mapping[str, object]]) -> list[str]:
 
 
 def packed_text(card: Mapping[str, Any], out: Path) -> str:
-    """`packed: train 50,000, test 10,000 images of 64 x 64 x 3, 0.74 GB`."""
+    """Describe a packed folder: `packed: train 50,000, test 10,000 images of 64 x 64 x 3, 0.74 GB`."""
     parts = card["parts"]
     counts = ", ".join(f"{name} {part.get('kept', part['images'])[0]:,}" for name, part in parts.items())
     size = " x ".join(str(side) for side in parts["train"]["images"][1:])
@@ -105,7 +107,7 @@ def packed_text(card: Mapping[str, Any], out: Path) -> str:
 
 
 def unreadable_text(card: Mapping[str, Any], out: Path) -> list[str]:
-    """What was left out, in one line."""
+    """Say in one line which images were left out."""
     lost = card["unreadable"]
     if not lost:
         return []

@@ -14,7 +14,7 @@ def split_table(
     class_names: Sequence[str],
     client_names: Sequence[str],
 ) -> Table:
-    """Who owns what: private samples by label where they fit on a screen, otherwise their shape."""
+    """Show who owns what: private samples by label if they fit on a screen, otherwise how many."""
     starred = " (* primary)" if any(primary_labels) else ""
     few = len(class_names) <= MOST_CLASSES and sum(map(len, class_names)) <= MOST_LETTERS
     table = Table(title="Private samples" + (f" by label{starred}" if few else ""))
@@ -39,6 +39,6 @@ def split_table(
 
 
 def primary_clients(primary_labels: Sequence[Sequence[int]], classes: int) -> list[tuple[int, int]]:
-    """(number of primary clients, labels that have so many)."""
+    """Return pairs (number of primary clients, number of labels with that many)."""
     owners = [sum(label in own for own in primary_labels) for label in range(classes)]
     return [(count, owners.count(count)) for count in sorted(set(owners))]

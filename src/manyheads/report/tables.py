@@ -11,7 +11,7 @@ from manyheads.report.text import TASKS, Summary, bytes_text, head_name, labels_
 
 
 def run_table(summary: Summary) -> Table:
-    """Private and shared accuracy by head, for each client and on average; the probe's bound in a line below."""
+    """Show private and shared accuracy by head, for each client and on average, with the probe's bound below."""
     table = Table(
         title=f"Test accuracy in % ({what(summary)}, {summary['steps']} steps, seed {summary['seed']})",
         caption=probe_text(summary),
@@ -41,7 +41,7 @@ def run_table(summary: Summary) -> Table:
 
 
 def _beside(summary: Summary) -> dict[str, dict[str, list[str]]]:
-    """Further columns of `run_table`, where they say something: by task, a cell per client and one for the mean."""
+    """Return further columns of `run_table` that are worth showing: by task, a cell per client and one for the mean."""
     columns: dict[str, dict[str, list[str]]] = {}
     received = summary["bytes_received"]
     if any(received):
@@ -60,8 +60,8 @@ def _add_head_columns(table: Table, heads: int) -> None:
 
 
 def hop_table(summary: Summary) -> Table:
-    """Accuracy by head on the private distributions of clients so many hops away, a mean over pairs of clients."""
-    table = Table(title="Test accuracy in % on private data of clients so many hops away", min_width=40)
+    """Show accuracy by head on the private distributions of clients that many hops away, averaged over pairs."""
+    table = Table(title="Test accuracy in % on private data of clients that many hops away", min_width=40)
     table.add_column("hops", no_wrap=True)
     _add_head_columns(table, len(summary["shared_accuracy"]))
     for away, by_head in (summary.get("by_hop") or {}).items():
@@ -71,7 +71,7 @@ def hop_table(summary: Summary) -> Table:
 
 
 def compare_table(runs: Mapping[str, Sequence[Summary]]) -> Table:
-    """Runs side by side, each with one summary or one per seed: accuracies by head, bytes and seconds."""
+    """Show runs side by side, each with one summary or one per seed: accuracies by head, bytes and seconds."""
     heads = max(len(summaries[0]["shared_accuracy"]) for summaries in runs.values())
     several = any(len(summaries) > 1 for summaries in runs.values())
     table = Table(
@@ -88,7 +88,7 @@ def compare_table(runs: Mapping[str, Sequence[Summary]]) -> Table:
         clients = str(len(summaries[0]["clients"]))
         received = bytes_text(mean(mean(summary["bytes_received"]) for summary in summaries))
         seconds = f"{mean(summary['seconds'] for summary in summaries):.1f}"
-        for state in summaries[0].get("after") or (None,):  # an algorithm may be judged in several states
+        for state in summaries[0].get("after") or (None,):  # an algorithm may be evaluated in several states
             judged = summaries if state is None else [summary["after"][state] for summary in summaries]
             title = printable(name) + (f" (after {state})" if state else "")
             table.add_row(title, clients, *_accuracy_cells(judged, heads), received, seconds)
@@ -96,7 +96,7 @@ def compare_table(runs: Mapping[str, Sequence[Summary]]) -> Table:
 
 
 def _accuracy_cells(summaries: Sequence[Summary], heads: int) -> list[str]:
-    """Private accuracy of the main head, shared accuracy of each head, and nothing for heads that others have."""
+    """Return private accuracy of the main head and shared accuracy of each head; empty for heads of other runs."""
     columns = zip(*(summary["shared_accuracy"] for summary in summaries), strict=True)
     shared = [mean_and_spread(column) for column in columns]
     private = mean_and_spread([summary["private_accuracy"][0] for summary in summaries])
@@ -104,7 +104,7 @@ def _accuracy_cells(summaries: Sequence[Summary], heads: int) -> list[str]:
 
 
 def seeds_table(summaries: Sequence[Summary]) -> Table:
-    """Mean and spread (standard deviation) over seeds."""
+    """Show every seed, and mean and standard deviation over seeds."""
     table = Table(title=f"Test accuracy in %, mean over clients ({summaries[0]['algorithm']}, {len(summaries)} seeds)")
     for name in ("accuracy", "seed"):
         table.add_column(name, no_wrap=True)

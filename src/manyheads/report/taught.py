@@ -9,28 +9,28 @@ from manyheads.report.text import MOST_CLASSES, OF_THESE_RIGHT, Summary, head_na
 
 
 def taught_table(summary: Summary) -> Table:
-    """For each auxiliary head: how many samples its own client and its peers taught it, and how often rightly."""
+    """Show how many samples each auxiliary head learned from its own client and from others, and how often rightly."""
     table = Table(title="Who taught each auxiliary head, in % of public samples")
     table.add_column("head", no_wrap=True)
     taught = summary.get("taught")
     judged = taught is None or taught["right"] is not None  # whether the labels of the public set are known
-    for name in ("own\nheads", OF_THESE_RIGHT, "\npeers", OF_THESE_RIGHT, "all\nright"):
+    for name in ("own\nheads", OF_THESE_RIGHT, "other\nclients", OF_THESE_RIGHT, "all\nright"):
         if judged or "right" not in name:
             table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("peer chosen most\n(in % of samples)", no_wrap=True)
+    table.add_column("other client chosen\nmost (in % of samples)", no_wrap=True)
     if taught is None:
         return table
     for head in range(len(taught["chosen"][0])):
         chosen = [by_head[head] for by_head in taught["chosen"]]  # pupils x teachers
         total, own = sum(map(sum, chosen)), _diagonal(chosen)
-        by_peer = [sum(column) - column[teacher] for teacher, column in enumerate(zip(*chosen, strict=True))]
+        by_other = [sum(column) - column[teacher] for teacher, column in enumerate(zip(*chosen, strict=True))]
         cells = [share_text(own, total), share_text(total - own, total)]
         if judged:
             right = [by_head[head] for by_head in taught["right"]]
             all_right, own_right = sum(map(sum, right)), _diagonal(right)
-            of_own, of_peers = share_text(own_right, own), share_text(all_right - own_right, total - own)
-            cells = [cells[0], of_own, cells[1], of_peers, share_text(all_right, total)]
-        table.add_row(head_name(head + 1), *cells, _chosen_most(summary, by_peer, total))
+            of_own, of_others = share_text(own_right, own), share_text(all_right - own_right, total - own)
+            cells = [cells[0], of_own, cells[1], of_others, share_text(all_right, total)]
+        table.add_row(head_name(head + 1), *cells, _chosen_most(summary, by_other, total))
     return table
 
 
@@ -39,14 +39,14 @@ def _diagonal(square: Sequence[Sequence[int]]) -> int:
 
 
 def _chosen_most(summary: Summary, by_teacher: Sequence[int], total: int) -> str:
-    """`client-3 (41.0)`: the teacher that was chosen most and its share; nothing where nobody was."""
+    """Name the teacher that was chosen most, with its share: `client-3 (41.0)`; empty if nobody was."""
     most = by_teacher.index(max(by_teacher))
     name = printable(summary["clients"][most]["name"])
     return f"{name} ({share_text(by_teacher[most], total)})" if by_teacher[most] else ""
 
 
 def taught_by_class_table(summary: Summary) -> Table:
-    """Whether those teach who know: a row per class or, where classes are many, a row per teacher."""
+    """Show whether those teach who know: a row per class or, if there are many classes, a row per teacher."""
     few = len(summary["classes"]) <= MOST_CLASSES
     return _taught_by_class(summary) if few else _taught_by_teacher(summary)
 
@@ -100,7 +100,7 @@ def _taught_by_teacher(summary: Summary) -> Table:
 
 
 def _own_and_other(chosen: Sequence[int], right: Sequence[int], own: Sequence[int], total: int) -> list[str]:
-    """The share chosen at the entries `own` and how much of it was right; the same for all other entries."""
+    """Return the share chosen at the entries `own` and how much of it was right; the same for all other entries."""
     own_chosen, own_right = (sum(counts[entry] for entry in own) for counts in (chosen, right))
     other_chosen, other_right = sum(chosen) - own_chosen, sum(right) - own_right
     return [

@@ -24,19 +24,19 @@ def head_name(head: int) -> str:
 
 
 def what(summary: Summary) -> str:
-    """`averaging, cycle`: the algorithm, and the graph where there is one."""
+    """Name the algorithm and, if there is one, the graph: `averaging, cycle`."""
     return ", ".join(str(summary[key]) for key in ("algorithm", "graph") if summary.get(key))
 
 
 def labels_text(labels: Sequence[int], names: Sequence[str], most: int = 5) -> str:
-    """The labels by name where they are few, otherwise how many there are."""
+    """Name the labels if they are few; otherwise say how many there are."""
     if len(labels) > most:
         return f"{len(labels)} of {len(names)}"
     return printable(", ".join(names[label] for label in labels))
 
 
 def share_text(part: float, whole: float) -> str:
-    """In percent; nothing where there is no whole."""
+    """Return the share in percent; empty if the whole is zero."""
     return percent(part / whole) if whole else ""
 
 
@@ -45,7 +45,7 @@ def keys_text(keys: Mapping[str, object]) -> str:
 
 
 def mean_and_spread(values: Sequence[float]) -> str:
-    """`85.1`, or over several seeds `85.1 ± 4.6`."""
+    """Return a mean such as `85.1`, or over several seeds `85.1 ± 4.6`."""
     return percent(mean(values)) + (f" ± {percent(stdev(values))}" if len(values) > 1 else "")
 
 

@@ -1,4 +1,4 @@
-"""The demonstration: its three experiments, and the sentence that it ends with."""
+"""The demonstration: its three experiments, and the sentence at its end."""
 
 import shutil
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ DEMO_OUT = Path("runs/demo")
 
 
 def demo_experiment() -> Experiment:
-    """Eight clients that teach each other."""
+    """Return the experiment in which eight clients teach each other."""
     return Experiment.from_toml(files("manyheads").joinpath("studies/demo.toml").read_text(), "demo.toml")
 
 
 def demo_runs(seed: int) -> dict[str, Experiment]:
-    """The same clients alone, together, and as one model that holds all their private data."""
+    """Return three experiments: the same clients alone, together, and as one model with all their private data."""
     mhd = demo_experiment().with_values(seed=seed)
     separate = mhd.with_values(algorithm={"name": "separate"})
     return {"separate": separate, "mhd": mhd, "supervised": separate.with_values(clients=1)}
@@ -45,13 +45,13 @@ def _is_free_or_ours(folder: Path, experiment: Experiment) -> bool:
 
 
 def moral(summaries: Mapping[str, Mapping[str, Any]]) -> str:
-    """One sentence on what the demonstration shows."""
+    """Say in one sentence what the demonstration shows."""
     alone, together, pooled = (summaries[name] for name in ("separate", "mhd", "supervised"))
     before, after = alone["shared_accuracy"][0], together["shared_accuracy"][-1]
     own_before, own_after = alone["private_accuracy"][0], together["private_accuracy"][0]
     return (
-        f"Left alone, a client tells {100 * before:.0f} % of all digits; taught by what the others' models say about "
-        f"unlabelled digits, its last head tells {100 * after:.0f} %, while its main head keeps to its own digits "
-        f"({100 * own_after:.0f} % against {100 * own_before:.0f} %); one model with everybody's private data reaches "
-        f"{100 * pooled['shared_accuracy'][0]:.0f} %."
+        f"A client that trains alone recognises {100 * before:.0f} % of all digits. Taught by what the others' models "
+        f"say about unlabelled digits, its last head recognises {100 * after:.0f} %, and its main head "
+        f"{100 * own_after:.0f} % of the client's own digits ({100 * own_before:.0f} % alone). One model with "
+        f"everybody's private data reaches {100 * pooled['shared_accuracy'][0]:.0f} %."
     )

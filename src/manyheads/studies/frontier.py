@@ -18,8 +18,8 @@ class Cell:
 
 
 def cells(experiment: Experiment, classes: int) -> dict[str, Cell]:
-    """By name: the experiment as it is, with smaller and smaller tables of predictions, with averaged weights where
-    all clients have the same model, and alone.
+    """Return the points by name: the experiment as it is, smaller and smaller tables of predictions, averaged weights
+    (if all clients have the same model), and each client alone.
     """
     own = experiment.algorithm.options()
     if experiment.algorithm.name != "mhd":

@@ -1,4 +1,4 @@
-"""Several runs that belong together: the seeds of one experiment, side by side below a folder."""
+"""Several runs that belong together: the seeds of one experiment, side by side in a folder."""
 
 import functools
 import os
@@ -13,13 +13,13 @@ from manyheads.report.plots import plot_run
 from manyheads.runs.read import read_experiment, read_summary
 from manyheads.training.start import resume, train
 
-BETWEEN_RUNS = "stopped before the next run; what has ended is saved"
+BETWEEN_RUNS = "stopped before the next run; finished runs are saved"
 
 
 def run_or_go_on(
     screen: Screen, experiment: Experiment, folder: Path, how: dict[str, Any], name: str = ""
 ) -> dict[str, Any]:
-    """One seed of several: the same command again goes on where it was stopped."""
+    """Run one seed of several, or continue it where the same command was stopped."""
     same = (folder / "experiment.toml").exists()
     if same and (folder / "summary.json").exists():
         plot_if_missing(folder)
@@ -36,7 +36,7 @@ def run_or_go_on(
 
 
 def check_same_experiment(experiment: Experiment, folder: Path) -> None:
-    """Refuse to mix: everything below the folder of several seeds is one (complete) experiment but for the seed."""
+    """Refuse to mix experiments: the runs in a folder of several seeds differ only in the seed."""
     wanted = experiment.fingerprint(seed=False)
     for place in run_folders(folder):
         if place != folder and read_experiment(place).fingerprint(seed=False) != wanted:
@@ -44,18 +44,18 @@ def check_same_experiment(experiment: Experiment, folder: Path) -> None:
 
 
 def plot_if_missing(folder: Path) -> None:
-    """A run that was killed between its end and its pictures gets them now."""
+    """Draw the pictures of a run that was killed between its end and its pictures."""
     if not (folder / "plots").exists():
         plot_run(folder)
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """A run, or the seeds of `--seeds` below a folder."""
+    """Return the folder of a run, or those of the seeds in a folder of `--seeds`."""
     seeds = [path.parent for path in folder.glob("seed-*/experiment.toml")]
     return sorted(seeds, key=lambda path: (len(path.name), path.name)) or [folder]
 
 
 def short_names(folders: Sequence[Path]) -> list[str]:
-    """Paths without the part that all of them share."""
+    """Return paths without the part that all of them share."""
     common = os.path.commonpath([folder.absolute().parent for folder in folders])
     return [str(folder.absolute().relative_to(common)) for folder in folders]
