@@ -11,6 +11,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from manyheads.errors import RunError
 
@@ -65,6 +66,11 @@ def open_file(path: Path, flags: int, *, follow: bool = False) -> int:
                 raise OSError(errno.EINVAL, "is a link" if stat.S_ISLNK(mode) else "is not a file")
         once_more = 0 if follow else os.O_NOFOLLOW
         return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC | once_more, 0o644)
+
+
+def open_data(path: Path) -> BinaryIO:
+    """Open a plain file, or what a link leads to, for reading."""
+    return os.fdopen(open_file(path, os.O_RDONLY, follow=True), "rb")
 
 
 def refuse_link(path: Path) -> None:

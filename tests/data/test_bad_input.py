@@ -3,7 +3,6 @@
 What is merely unusual is converted, and a note says so where a person should know.
 """
 
-import builtins
 import errno
 import json
 import os
@@ -228,14 +227,14 @@ def test_a_file_that_may_not_be_read(pets: Path, monkeypatch: pytest.MonkeyPatch
     locked = pets / "dog" / "0.png"
     locked.chmod(0)
     if os.geteuid() == 0:  # who may read every file: refused as anybody else would be
-        opened = builtins.open
+        opened = os.open
 
-        def refuse(file: Any, *args: Any, **options: Any) -> Any:
-            if Path(os.fspath(file)) == locked:
+        def refuse(file: Any, *args: Any, **options: Any) -> int:
+            if file == locked:
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file))
             return opened(file, *args, **options)
 
-        monkeypatch.setattr(builtins, "open", refuse)
+        monkeypatch.setattr(os, "open", refuse)
     says(refused_folder(pets), locked, "Permission denied")
 
 
@@ -807,7 +806,7 @@ def test_a_damaged_image_of_a_table_is_named(hugging: Any, tmp_path: Path) -> No
     broken = raw.map(lambda row, at: {"image": {"bytes": b"junk", "path": None} if at == 7 else row["image"]}, True)
     broken.cast_column("image", hugging.Image()).save_to_disk(str(tmp_path / "saved"))
     line = refusal(data(source="huggingface", path=tmp_path / "saved"))
-    says(line, tmp_path / "saved", "train[7]", "cannot be decoded", "manyheads pack")
+    says(line, tmp_path / "saved", "train[7]", "is not an image", "manyheads pack")
 
 
 def test_the_folder_of_a_repository_on_the_hub(hugging: Any, tmp_path: Path) -> None:

@@ -65,8 +65,7 @@ def pack_images(
             damaged = verify(what, progress)
         if damaged:
             raise DataError(f"{what}: {len(damaged)} images are damaged, the first {damaged[0]}; pack it again")
-        count = sum(part["images"][0] for part in read_card(what)["parts"].values())
-        screen.say(f"{what}: all {count:,} images are as they were when they were packed.")
+        screen.say(f"{what}: all {read_card(what).images:,} images are as they were when they were packed.")
         return
     if out is None:
         raise ConfigurationError("OUT: missing; manyheads pack WHAT OUT --size 64")

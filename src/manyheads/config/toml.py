@@ -5,16 +5,17 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.errors import ConfigurationError
+from manyheads.files import read_file
 
 
 def read_text(path: Path) -> str:
     """The text of a configuration file, or one line that says why there is none."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except IsADirectoryError:
+    if path.is_dir():
         inside = path / "experiment.toml"
         hint = f"its experiment is {inside}; go on with it by: manyheads resume {path}" if inside.exists() else ""
-        raise ConfigurationError(f"{path}: is a folder; {hint or 'give a TOML file'}") from None
+        raise ConfigurationError(f"{path}: is a folder; {hint or 'give a TOML file'}")
+    try:
+        return read_file(path, follow=True).decode()
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -1,30 +1,53 @@
 """What has been packed so far, in a file: packing that was stopped goes on."""
 
 import contextlib
-import dataclasses
 import fcntl
-import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
+from pydantic import ValidationError
+
+from manyheads.config.types import Count, Section
 from manyheads.data.packing import PackJob
 from manyheads.data.reading import Reading
 from manyheads.errors import DataError
+from manyheads.files import open_file
 
 JOURNAL = "journal.jsonl"
 JOURNAL_SECONDS = 5.0  # between two syncs to the disk; a chunk counts as done after one
 
 
+class _Begun(Section):
+    """The first line: what is packed into what."""
+
+    packing: str
+
+
+class _Chunk(Section):
+    """Any other line: a chunk that is done."""
+
+    part: str
+    start: Count
+    state: str
+    unreadable: list[tuple[Count, str]]
+    palette: list[Count]
+
+    def within(self, size: int) -> bool:
+        """Whether all that it speaks of are images of a chunk of this size."""
+        return all(number < size for number in (*self.palette, *(number for number, _ in self.unreadable)))
+
+
 class Journal:
     """Which chunks are done, in which state of their files, and what was wrong with images in them."""
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: BinaryIO, found: Iterable[_Chunk]) -> None:
         self._stream = stream
-        self._done: dict[tuple[str, int], dict[str, Any]] = {}
-        self._pending: list[dict[str, Any]] = []
+        self._found = {(line.part, line.start): line for line in found}  # of an earlier call
+        self._done: dict[tuple[str, int], _Chunk] = {}
+        self._pending: list[_Chunk] = []
         self._synced = time.monotonic()
 
     @classmethod
@@ -33,41 +56,50 @@ class Journal:
         path = out / JOURNAL
         if not path.exists() and any(out.iterdir()):
             raise DataError(f"{out}: exists already and holds other files; give another folder")
-        with path.open("a+b") as stream:
+        with os.fdopen(_descriptor(path), "a+b") as stream:
             try:
                 fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)  # flock's would live on in workers
             except OSError:
                 raise DataError(f"{out}: another process is packing into it; wait for it or stop it") from None
             stream.seek(0)
             text = stream.read()
+            whole = text[: text.rfind(b"\n") + 1]  # without half a line of a process that was killed
             try:
-                lines = [json.loads(line) for line in text[: text.rfind(b"\n") + 1].splitlines()]
-            except ValueError:
-                raise DataError(f"{out}: its {JOURNAL} is damaged; remove it or give another folder") from None
-            stream.truncate(text.rfind(b"\n") + 1)  # half a line of a process that was killed
-            if lines and lines[0]["packing"] != fingerprint:
+                lines = whole.splitlines()
+                begun = [_Begun.model_validate_json(line) for line in lines[:1]]
+                found = [_Chunk.model_validate_json(line) for line in lines[1:]]
+            except ValidationError:
+                raise _damaged(out) from None
+            if begun and begun[0].packing != fingerprint:
                 raise DataError(f"{out}: holds half of another packing; remove it or give another folder")
-            if not lines:
-                stream.write(json.dumps({"packing": fingerprint}).encode() + b"\n")
+            stream.truncate(len(whole))
+            if not begun:
+                stream.write(_Begun(packing=fingerprint).model_dump_json().encode() + b"\n")
                 stream.flush()
-            journal = cls(stream)
-            for line in lines[1:]:
-                journal._done[line["part"], line["start"]] = line
-            yield journal
+            yield cls(stream, found)
 
     def knows(self, job: PackJob, part: str, chunk: range) -> bool:
-        line = self._done.get((part, chunk.start))
-        if line is not None and line["state"] != job.state(part, chunk):
-            del self._done[part, chunk.start]  # an image has changed since
+        """Whether an earlier call has done a chunk, of which no image has changed since."""
+        line = self._found.get((part, chunk.start))
+        if line is None or line.state != job.state(part, chunk):
             return False
-        return line is not None
+        if not line.within(len(chunk)):
+            raise _damaged(job.out)
+        self._done[part, chunk.start] = line
+        return True
 
     def forget(self, part: str) -> None:
         """Its pixels are not there any more."""
-        self._done = {key: line for key, line in self._done.items() if key[0] != part}
+        self._found = {key: line for key, line in self._found.items() if key[0] != part}
 
     def add(self, job: PackJob, part: str, chunk: range, reading: Reading, state: str) -> None:
-        line = {"part": part, "start": chunk.start, "state": state, **dataclasses.asdict(reading)}
+        line = _Chunk(
+            part=part,
+            start=chunk.start,
+            state=state,
+            unreadable=list(reading.unreadable),
+            palette=list(reading.palette),
+        )
         self._done[part, chunk.start] = line
         self._pending.append(line)
         if time.monotonic() - self._synced >= JOURNAL_SECONDS:
@@ -77,16 +109,27 @@ class Journal:
         """Pixels first, then the lines that vouch for them."""
         job.sync()
         for line in self._pending:
-            self._stream.write(json.dumps(line).encode() + b"\n")
+            self._stream.write(line.model_dump_json().encode() + b"\n")
         self._stream.flush()
         os.fsync(self._stream.fileno())
         self._pending, self._synced = [], time.monotonic()
 
     def unreadable(self) -> int:
-        return sum(len(line["unreadable"]) for line in self._done.values())
+        return sum(len(line.unreadable) for line in self._done.values())
 
     def seen(self, part: str) -> tuple[list[tuple[int, str]], list[int]]:
         """Of a part: the images that could not be read, with why; and those that had a palette."""
-        lines = sorted((line for (of, _), line in self._done.items() if of == part), key=lambda line: line["start"])
-        unreadable = [(line["start"] + number, why) for line in lines for number, why in line["unreadable"]]
-        return unreadable, [line["start"] + number for line in lines for number in line["palette"]]
+        lines = sorted((line for (of, _), line in self._done.items() if of == part), key=lambda line: line.start)
+        unreadable = [(line.start + number, why) for line in lines for number, why in line.unreadable]
+        return unreadable, [line.start + number for line in lines for number in line.palette]
+
+
+def _descriptor(path: Path) -> int:
+    try:
+        return open_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}; remove it or give another folder") from None
+
+
+def _damaged(out: Path) -> DataError:
+    return DataError(f"{out}: its {JOURNAL} is damaged; remove it or give another folder")

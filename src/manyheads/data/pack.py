@@ -71,10 +71,10 @@ def verify(path: Path, progress: Progress = lambda *_: None) -> list[str]:
     """The images of a packed folder that are not what they were when they were packed, as `part[number]`."""
     damaged = []
     card = read_card(path)
-    total, done = sum(part["images"][0] for part in card["parts"].values()), 0
-    for name, part in card["parts"].items():
-        images, names = (mapped(path, name, kind, part[kind]) for kind in ("images", "names"))
-        kept = set(mapped(path, name, "kept", part["kept"]).tolist()) if "kept" in part else None
+    total, done = card.images, 0
+    for name, part in card.parts.items():
+        images, names = (mapped(path, name, kind, part.shapes[kind]) for kind in ("images", "names"))
+        kept = set(mapped(path, name, "kept", part.kept).tolist()) if part.kept else None
         for chunk in chunks(len(images)):
             now = content_hashes(images[chunk.start : chunk.stop])
             wrong = chunk.start + np.flatnonzero(now != names[chunk.start : chunk.stop])

@@ -14,6 +14,7 @@ from manyheads.data.arrays import content_hashes
 from manyheads.data.frame import Frame
 from manyheads.data.pictures import Pictures
 from manyheads.data.reading import Reading, read_into
+from manyheads.errors import DataError
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +36,8 @@ class PackJob:
                 header = _header(shape, dtype)
                 size = len(header) + int(np.prod(shape)) * np.dtype(dtype).itemsize
                 file = self.file(part, kind)
+                if file.is_symlink() or (file.exists() and not file.is_file()):
+                    raise DataError(f"{file}: is there and is no file of its own; remove it or give another folder")
                 if not file.exists() or file.stat().st_size != size:
                     with file.open("wb") as stream:
                         stream.write(header)

@@ -4,6 +4,7 @@ Reading is the same whether the result stays in memory or is packed: decode, tur
 """
 
 import contextlib
+import functools
 import hashlib
 import os
 import warnings
@@ -11,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +20,43 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from manyheads.data.arrays import Images, Indices
 from manyheads.errors import DataError
+from manyheads.files import open_data
 from manyheads.printable import printable
+
+# Pillow reads many more, by programs that few images need and that nobody has to trust: PostScript is one.
+FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
+NO_IMAGE = "is not an image, or one of an unknown kind"
 
 
 class Unreadable(Exception):
     """One image that cannot be read; the text says why."""
+
+
+def decoded(file: BinaryIO, size: tuple[int, int] | None = None) -> Image.Image:
+    """An image of one of the FORMATS, whatever its file is called; `size` as for `Pictures.open`."""
+    with Image.open(file, formats=_formats()) as image:
+        if size is not None and image.format == "JPEG":
+            image.draft(None, (max(size), max(size)))  # of either orientation
+        _refuse_deep(image)
+        ImageOps.exif_transpose(image, in_place=True)
+        image.load()
+        return image
+
+
+@functools.cache
+def _formats() -> tuple[str, ...]:
+    """Those of the FORMATS that this Pillow knows."""
+    Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)
+
+
+def undecodable(error: Exception) -> Exception:
+    """What to raise for whatever a damaged file makes a decoder raise. Too little memory is no fault of the image."""
+    if isinstance(error, Unreadable | MemoryError):
+        return error
+    what = "read" if isinstance(error, OSError) and error.strerror else "decoded"
+    reason = getattr(error, "strerror", None) or str(error)
+    return Unreadable(f"cannot be {what}: {printable(reason.partition(chr(10))[0]) or type(error).__name__}")
 
 
 class Pictures(ABC):
@@ -71,22 +104,15 @@ class Files(Pictures):
 
     def open(self, number: int, size: tuple[int, int] | None) -> Image.Image:
         try:
-            with Image.open(self._path(number)) as image:
-                if size is not None and image.format == "JPEG":
-                    image.draft(None, (max(size), max(size)))  # of either orientation
-                _refuse_deep(image)
-                ImageOps.exif_transpose(image, in_place=True)
-                image.load()
-                return image
-        except Unreadable:
-            raise
+            with open_data(Path(self._path(number))) as file:
+                return decoded(file, size)
         except FileNotFoundError:
             raise Unreadable("is gone") from None
         except UnidentifiedImageError:
             empty = os.path.getsize(self._path(number)) == 0
-            raise Unreadable("is empty" if empty else "is not an image, or one of an unknown kind") from None
-        except Exception as error:  # whatever a damaged file makes a decoder raise
-            raise Unreadable(f"cannot be decoded: {str(error).partition(chr(10))[0]}") from None
+            raise Unreadable("is empty" if empty else NO_IMAGE) from None
+        except Exception as error:
+            raise undecodable(error) from None
 
     def select(self, numbers: Indices) -> "Files":
         return Files(self.root, self.paths[numbers])
@@ -159,10 +185,10 @@ class Entries(Pictures):
                 raise Unreadable(f"is a {type(image).__name__}; needed: an image")
             _refuse_deep(image)
             return ImageOps.exif_transpose(image)
-        except Unreadable:
-            raise
+        except UnidentifiedImageError:
+            raise Unreadable(NO_IMAGE) from None
         except Exception as error:
-            raise Unreadable(f"cannot be decoded: {str(error).partition(chr(10))[0]}") from None
+            raise undecodable(error) from None
 
     def select(self, numbers: Indices) -> "Entries":
         return Entries(self.rows, self.image, self.where, self.numbers[numbers])

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from manyheads.errors import ConfigurationError
+from manyheads.files import open_data
 from manyheads.models.foreign import shape_text
 
 CLASSIFIER = ("fc.", "classifier.", "head.", "heads.")  # what others put behind a backbone: here heads are fresh
@@ -42,6 +43,7 @@ def _read(path: str) -> dict[str, Tensor]:
             f'safetensors.torch.save_file(torch.load("{Path(path).name}", weights_only=True), "{there}")'
         )
     try:
+        open_data(Path(path)).close()  # a pipe would never end
         return dict(safetensors.torch.load_file(path))
     except OSError as error:
         reason = error.strerror or "no such file"

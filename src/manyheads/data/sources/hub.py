@@ -1,12 +1,13 @@
 """Data sets of the `datasets` library."""
 
 import contextlib
+import io
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from operator import itemgetter
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +16,11 @@ from manyheads.config.data import SourceConfig
 from manyheads.config.messages import nearest
 from manyheads.data.arrays import Labels
 from manyheads.data.listing import Listing, SourceListing
-from manyheads.data.pictures import Entries
+from manyheads.data.pictures import Entries, decoded
 from manyheads.data.sources.library import first_line, library
 from manyheads.data.sources.paths import path_of, where_of
 from manyheads.errors import ConfigurationError, DataError
+from manyheads.files import open_data
 
 
 def huggingface(config: SourceConfig) -> SourceListing:
@@ -29,7 +31,8 @@ def huggingface(config: SourceConfig) -> SourceListing:
     with _polite(datasets, offline=not config.download):
         splits = _wanted(_splits(datasets, path, config), config, where)
         image = _image_column(datasets, splits[0][1], where)
-        found = [_listing(split, image, config, f"{where}: {name}") for name, split in splits]
+        raw = datasets.Image(decode=False)  # so that images are decoded as those in files are
+        found = [_listing(split, image, raw, config, f"{where}: {name}") for name, split in splits]
     if found[0].labels is None:
         return SourceListing(Path(path).name, where, found[0])
     names = getattr(splits[0][1].features[_label_column(splits[0][1], config)], "names", None)
@@ -78,6 +81,8 @@ def _polite(datasets: Any, *, offline: bool) -> Iterator[None]:
 
 def _read(datasets: Any, path: str, config: SourceConfig) -> dict[str, Any]:
     folder = Path(path)
+    for special in (entry for entry in (folder, *folder.rglob("*")) if entry.exists() and not _plain(entry)):
+        raise ConfigurationError(f"{special} is a pipe, a socket or a device")
     if (folder / "dataset_dict.json").is_file():
         return dict(datasets.load_from_disk(path))
     if (folder / "dataset_info.json").is_file():
@@ -91,6 +96,10 @@ def _read(datasets: Any, path: str, config: SourceConfig) -> dict[str, Any]:
             by_split.setdefault(_split_of(file, folder), []).append(str(file))
         return dict(datasets.load_dataset("parquet", data_files=by_split))
     return dict(datasets.load_dataset(path, config.name, trust_remote_code=False))  # old versions would run a script
+
+
+def _plain(path: Path) -> bool:
+    return path.is_file() or path.is_dir()
 
 
 def _split_of(file: Path, folder: Path) -> str:
@@ -117,7 +126,18 @@ def _label_column(split: Any, config: SourceConfig) -> Any:
     return classes[0] if classes else fallback
 
 
-def _listing(split: Any, image: str, config: SourceConfig, where: str) -> Listing:
+def _decoded(entry: Mapping[str, Any], column: str, mode: str | None) -> Any:
+    """The image of a row, which holds the bytes of a file or names one on this machine."""
+    raw = entry[column]
+    if raw is None or (raw["bytes"] is None and raw["path"] is None):
+        return None
+    file: BinaryIO = open_data(Path(raw["path"])) if raw["bytes"] is None else io.BytesIO(raw["bytes"])
+    with file:
+        image = decoded(file)
+    return image if mode in (None, image.mode) else image.convert(mode)
+
+
+def _listing(split: Any, image: str, raw: Any, config: SourceConfig, where: str) -> Listing:
     def column(name: str | None) -> Labels | None:
         if name is None:
             return None
@@ -128,5 +148,6 @@ def _listing(split: Any, image: str, config: SourceConfig, where: str) -> Listin
             raise DataError(f"{where}: {name} of some samples is missing or -1; give another split")
         return values
 
-    rows = Entries(split, itemgetter(image), where, np.arange(len(split)))
+    decode = partial(_decoded, column=image, mode=split.features[image].mode)
+    rows = Entries(split.cast_column(image, raw), decode, where, np.arange(len(split)))
     return Listing(rows, column(_label_column(split, config)), column(config.fine_label))

@@ -13,6 +13,7 @@ from manyheads.data.listing import Listing, SourceListing
 from manyheads.data.pictures import Array
 from manyheads.data.sources.paths import cannot_read, path_of, where_of
 from manyheads.errors import ConfigurationError, DataError
+from manyheads.files import open_data
 from manyheads.seeds import generator
 
 DIGITS_TEST_SAMPLES = 360
@@ -80,7 +81,7 @@ def _read(config: SourceConfig, path: Path, label: str) -> dict[str, NDArray[Any
     wanted += [f"{name}_{part}" for part in ("train", "test") for name in ("x", label, fine) if name]
     try:
         # allow_pickle stays off: an array of objects could run code when it is loaded.
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+        with open_data(path) as stream, np.load(stream, allow_pickle=False) as file:
             arrays = {name: file[name] for name in dict.fromkeys(wanted) if name in file}
             present = list(file.files)
     except OSError as error:
