@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from manyheads import Experiment, RunError, resume, train
+from manyheads import ConfigurationError, Experiment, RunError, resume, train
 from manyheads.made_here import PLACE
 from manyheads.training.observer import SilentObserver
 from tests.strangers import CODE, IN_ALGORITHM, NAME, SHORT, forget_modules, make_run, ran
@@ -55,6 +55,14 @@ def test_a_manifest_is_checked_before_code_is_imported(unfinished: Path) -> None
     with pytest.raises(RunError, match=r"manifest.json: "):
         resume(unfinished, trust_code=True)
     assert not ran(unfinished)
+
+
+def test_a_key_that_json_has_no_word_for(unfinished: Path) -> None:
+    (unfinished / "checkpoints" / "manifest.json").unlink()
+    experiment = unfinished / "experiment.toml"
+    experiment.write_text(experiment.read_text().replace("[algorithm]\n", "[algorithm]\nsince = 2026-01-01\n"))
+    with pytest.raises(ConfigurationError, match=r"^algorithm\.since: unknown key"):
+        resume(unfinished, trust_code=True)
 
 
 def test_one_s_own_run_goes_on_unasked(tiny: Experiment, stranger: Path) -> None:

@@ -120,7 +120,7 @@ def digest_of_keys(path: Path) -> str:
     for part in (data, data.get("public")):
         if isinstance(part, dict):
             part.pop("path", None)
-    return digest(json.dumps(values, sort_keys=True).encode())
+    return digest(json.dumps(values, sort_keys=True, default=str).encode())  # TOML knows dates
 
 
 def _canonical(body: Mapping[str, Any]) -> bytes:
