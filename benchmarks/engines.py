@@ -31,8 +31,9 @@ from manyheads import Experiment
 from manyheads.algorithms.base import Algorithm
 from manyheads.client.client import Client
 from manyheads.engine import ENGINES
-from manyheads.engine.base import Engine, EngineOptions, Progress, Window, WindowLosses
+from manyheads.engine.base import Engine, Progress, Window, WindowLosses
 from manyheads.engine.cores import usable_cores
+from manyheads.engine.options import ResolvedOptions
 from manyheads.engine.plain import LocalEngine, PlainTrainer
 from manyheads.exchange.weights import Replica, WeightsSnapshot
 from manyheads.setup.build import Ensemble, assemble
@@ -65,7 +66,7 @@ class Threads:
         return WindowLosses(found[0].terms, torch.cat([own.values for own in found]), (True,) * len(clients))
 
 
-def threads(ensemble: Ensemble, options: EngineOptions) -> Engine:
+def threads(ensemble: Ensemble, options: ResolvedOptions) -> Engine:
     made = LocalEngine(ensemble, Threads())
     made.exchange(step=0)
     for client in ensemble.clients:  # a replica holds one snapshot at a time: threads cannot share one
@@ -75,7 +76,7 @@ def threads(ensemble: Ensemble, options: EngineOptions) -> Engine:
     return made
 
 
-CPU: dict[str, Callable[[Ensemble, EngineOptions], Engine]] = {
+CPU: dict[str, Callable[[Ensemble, ResolvedOptions], Engine]] = {
     **{name: ENGINES[name] for name in ("plain", "parallel", "ray")},
     "threads": threads,
 }
@@ -90,7 +91,7 @@ def on_the_cpu(model: str, rounds: int, names: Sequence[str]) -> dict[str, list[
         described = experiment(model, Path(folder)).with_values(clients=shape["clients"], training=long)
         engines = {}
         for name in names:
-            options = EngineOptions(workers=WORKERS if name == "parallel" else None)
+            options = ResolvedOptions("parallel", workers=WORKERS) if name == "parallel" else ResolvedOptions()
             engines[name] = stack.enter_context(contextlib.closing(CPU[name](assemble(described), options)))
             if name != "threads":
                 engines[name].exchange(step=0)
@@ -110,7 +111,8 @@ def on_the_gpu(model: str, rounds: int, names: Sequence[str]) -> dict[str, list[
     device, found = "cuda", dict[str, list[float]]()
     described, steps = gpu_experiment(model), {"plain": 10, "cuda": 100}
     engines = {
-        name: ENGINES[name](assemble(described, device), EngineOptions(device, precision="bf16")) for name in steps
+        name: ENGINES[name](assemble(described, device), ResolvedOptions(name, device, precision="bf16"))
+        for name in steps
     }
     for engine in engines.values():
         engine.exchange(step=0)

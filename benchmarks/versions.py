@@ -30,12 +30,12 @@ PARTS = ("steps", "data", "exchange", "evaluation")
 def in_this_process(options: argparse.Namespace) -> dict[str, Any]:
     """The cell's first steps, by the version that Python finds."""
     import manyheads
+    from manyheads import train
     from manyheads.runs.read import read_events
     from manyheads.studies.paper.code import code_of_numbers
     from manyheads.studies.paper.names import NAMES
     from manyheads.studies.paper.scales import SCALES
     from manyheads.training.observer import SilentObserver
-    from manyheads.training.start import train
 
     assert Path(manyheads.__file__).is_relative_to(options.alone), "Python found another version"
     scale, moments = SCALES[options.scale], list[tuple[int, float]]()

@@ -10,7 +10,8 @@ from manyheads.studies.paper.code import imports_of
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "manyheads"
-TORCH_FREE = ("report", "runs.read", "config", "errors", "files", "version")
+TORCH_FREE = ("report", "runs.read", "config", "errors", "files", "version", "engine.options", "console", "cli")
+HEAVY = ("torch", "safetensors", "sklearn", "matplotlib", "networkx", "PIL", "pandas")
 
 
 def order() -> list[str]:
@@ -108,4 +109,11 @@ def test_who_needs_no_torch(start: str) -> None:
     assert modules
     for module in modules:
         heavy = {name for name in reached(module) if name.partition(".")[0] in ("torch", "safetensors")}
+        assert not heavy, f"{module} reaches {sorted(heavy)}"
+
+
+@pytest.mark.parametrize("start", ["cli", "console", "engine.options", "config"])
+def test_what_answers_a_mistake_imports_nothing_heavy(start: str) -> None:
+    for module in (name for name in INSIDE if f"{name}.".startswith(f"manyheads.{start}.")):
+        heavy = {name for name in reached(module) if name.partition(".")[0] in HEAVY}
         assert not heavy, f"{module} reaches {sorted(heavy)}"

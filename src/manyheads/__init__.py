@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from manyheads.version import __version__
 
 if TYPE_CHECKING:
+    from manyheads.api import resume, train
     from manyheads.config.experiment import Experiment
-    from manyheads.errors import ConfigurationError, DataError, ManyheadsError, RunError, TrainingError
+    from manyheads.errors import ConfigurationError, DataError, Interrupted, ManyheadsError, RunError, TrainingError
     from manyheads.export.load import load_model
     from manyheads.training.observer import Observer
-    from manyheads.training.result import Interrupted, Result
-    from manyheads.training.start import resume, train
+    from manyheads.training.result import Result
+
 
 __all__ = [
     "ConfigurationError",
@@ -36,11 +37,18 @@ __all__ = [
 # Imported when they are first asked for: a command that only answers a question does not wait for PyTorch.
 _HOMES = {
     "manyheads.config.experiment": ("Experiment",),
-    "manyheads.errors": ("ConfigurationError", "DataError", "ManyheadsError", "RunError", "TrainingError"),
+    "manyheads.errors": (
+        "ConfigurationError",
+        "DataError",
+        "Interrupted",
+        "ManyheadsError",
+        "RunError",
+        "TrainingError",
+    ),
     "manyheads.export.load": ("load_model",),
     "manyheads.training.observer": ("Observer",),
-    "manyheads.training.result": ("Interrupted", "Result"),
-    "manyheads.training.start": ("resume", "train"),
+    "manyheads.training.result": ("Result",),
+    "manyheads.api": ("resume", "train"),
 }
 
 

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from statistics import mean
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.box import ASCII2, SIMPLE_HEAD
 from rich.console import Console
@@ -20,7 +20,9 @@ from manyheads.evaluation.means import mean_by_head
 from manyheads.printable import printable
 from manyheads.report.sentences import collapse_text
 from manyheads.runs.events import Event
-from manyheads.setup.build import Ensemble
+
+if TYPE_CHECKING:
+    from manyheads.setup.build import Ensemble
 
 REFRESH_SECONDS = 0.2
 STOPPING = "Finishing this window (at most {} steps), then saving. Press Ctrl-C again to leave at once."
@@ -140,7 +142,7 @@ class Watcher(ABC):
         self.step = self.steps = self.log_every = self._clients = 0
         self._since = 0  # client-steps beyond `step`
 
-    def started(self, ensemble: Ensemble, step: int) -> None:
+    def started(self, ensemble: "Ensemble", step: int) -> None:
         self.step, self.steps = step, ensemble.resolved.experiment.training.steps
         self.log_every, self._clients = (
             ensemble.resolved.experiment.training.log_every,
@@ -207,7 +209,7 @@ class Watcher(ABC):
     def line(self, text: str) -> None: ...
 
     @abstractmethod
-    def begin(self, ensemble: Ensemble, step: int) -> None: ...
+    def begin(self, ensemble: "Ensemble", step: int) -> None: ...
 
     @abstractmethod
     def advance(self, client_steps: int) -> None: ...
@@ -229,7 +231,7 @@ class Lines(Watcher):
         self._began = self._said = time.perf_counter()
         self._first_step = 0
 
-    def begin(self, ensemble: Ensemble, step: int) -> None:
+    def begin(self, ensemble: "Ensemble", step: int) -> None:
         self._began = self._said = time.perf_counter()
         self._first_step = step
 
@@ -293,7 +295,7 @@ class Bar(Watcher):
     def line(self, text: str) -> None:
         self._progress.console.print(printable(text), markup=False, soft_wrap=False)
 
-    def begin(self, ensemble: Ensemble, step: int) -> None:
+    def begin(self, ensemble: "Ensemble", step: int) -> None:
         clients = len(ensemble.clients)
         self._task = self._progress.add_task(self.title, total=self.steps * clients, completed=step * clients, state="")
 

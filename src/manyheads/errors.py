@@ -9,7 +9,10 @@ ManyheadsError
 ├── TrainingError        a run that cannot go on (a loss that is not a number)
 ├── WorkerLost             a process that trained some clients is gone; the run goes on from its last save
 └── Stopped              somebody asked to stop; the message says how to go on
+    └── Interrupted      a run in the middle of its steps; what it did is saved
 """
+
+from pathlib import Path
 
 
 class ManyheadsError(Exception):
@@ -50,6 +53,14 @@ class WorkerLost(ManyheadsError):
 
 class Stopped(ManyheadsError):
     """Somebody asked to stop."""
+
+
+class Interrupted(Stopped):
+    """A run was asked to stop; what it did is saved."""
+
+    def __init__(self, folder: Path | None, step: int) -> None:
+        self.folder, self.step = folder, step
+        super().__init__(f"stopped at step {step}" + (f"; go on with: manyheads resume {folder}" if folder else ""))
 
 
 START_AGAIN = "start the run again in another folder"  # where a run folder cannot be gone on with

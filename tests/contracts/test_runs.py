@@ -8,13 +8,14 @@ import pytest
 
 from manyheads import ConfigurationError, Experiment, resume, train
 from manyheads.algorithms import ALGORITHMS
+from manyheads.errors import Interrupted
 from manyheads.graph import GRAPHS, Phases
 from manyheads.runs.events import Event
 from manyheads.runs.read import read_events
 from manyheads.setup.build import assemble
 from manyheads.setup.resolve import resolve
 from manyheads.training.observer import SilentObserver
-from manyheads.training.result import Interrupted, Result
+from manyheads.training.result import Result
 from tests.contracts import ALGORITHM_KNOBS, CASES, GRAPH_KNOBS, experiment, stored_labels, train_by_hand, weights
 from tests.runs.conftest import StopAt
 

@@ -8,10 +8,10 @@ import pytest
 from manyheads import resume, train
 from manyheads.algorithms import ALGORITHMS
 from manyheads.data.batches import Rows
+from manyheads.errors import Interrupted
 from manyheads.exchange.predictions import PredictionsSnapshot
 from manyheads.outputs import Outputs
 from manyheads.setup.build import assemble
-from manyheads.training.result import Interrupted
 from tests.contracts import ALGORITHM_KNOBS, experiment, mhd
 from tests.runs.conftest import StopAt
 

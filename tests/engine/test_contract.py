@@ -11,7 +11,8 @@ from torch import Tensor
 
 from manyheads import Experiment
 from manyheads.engine import ENGINES
-from manyheads.engine.base import Engine, EngineOptions, Window
+from manyheads.engine.base import Engine, Window
+from manyheads.engine.options import ResolvedOptions
 from manyheads.engine.parallel import Parallel
 from manyheads.engine.plain import PlainTrainer, exchange
 from manyheads.setup.build import Ensemble, assemble
@@ -19,7 +20,7 @@ from manyheads.training.loop import windows
 from manyheads.training.stop import one_thread
 from tests.contracts import CASES, experiment
 
-Make = Callable[[Ensemble, EngineOptions], Engine]
+Make = Callable[[Ensemble, ResolvedOptions], Engine]
 # An actor takes seconds to start. These hold what differs: groups, tables beside checkpoints, code of others.
 RAY_CASES = ("groups", "density, sent", "models of others")
 EVERY = [("parallel", case) for case in CASES] + [
@@ -36,7 +37,7 @@ def run(wanted: Experiment, make: Make) -> dict[str, Any]:
         taken += client_steps
 
     steps = ensemble.resolved.experiment.training.steps
-    with one_thread(), contextlib.closing(make(ensemble, EngineOptions())) as engine:
+    with one_thread(), contextlib.closing(make(ensemble, ResolvedOptions())) as engine:
         engine.exchange(step=0)
         for window in windows(0, steps, ensemble.resolved.exchange_steps, ensemble.resolved.averaging_steps, [3, 7]):
             trained = engine.train(window, progress)

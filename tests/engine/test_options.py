@@ -10,13 +10,14 @@ from typer.testing import CliRunner
 
 from manyheads import ConfigurationError, Experiment, resume, train
 from manyheads.cli import app
-from manyheads.engine import options_for
-from manyheads.engine.precision import computing_in, precision_named
+from manyheads.engine.options import EngineKeywords, EngineOptions, ResolvedOptions
+from manyheads.engine.precision import computing_in
+from manyheads.engine.resolve import resolve_options
+from manyheads.errors import Interrupted
 from manyheads.runs.events import Event
 from manyheads.runs.read import read_events
 from manyheads.training.loop import TIMES
 from manyheads.training.observer import SilentObserver
-from manyheads.training.result import Interrupted
 
 
 class StopAtLosses(SilentObserver):
@@ -36,12 +37,15 @@ class StopAtLosses(SilentObserver):
         ({"engine": "plain", "precision": "fp8"}, "--precision fp8: unknown precision; known: bf16, float32, tf32"),
         ({"engine": "plain", "precision": "bf16"}, "--precision bf16: a CPU computes in float32"),
         ({"engine": "cuda", "device": "cpu"}, "--engine cuda --device cpu: it needs a GPU"),
+        ({"engine": "ray", "device": "cuda", "gpus_per_client": 0.0}, "--gpus-per-client 0.0: must be above 0"),
+        ({"engine": "ray", "gpus_per_client": 0.5}, "--gpus-per-client 0.5: needs --device cuda"),
+        *(({"device": name}, f"--device {name}: unknown device") for name in ("tpu", "", "cpu:7", "cuda:x", "cuda\n")),
     ],
     ids=str,
 )
-def test_what_an_engine_does_not_understand_is_refused(given: dict[str, object], message: str) -> None:
+def test_what_an_engine_does_not_understand_is_refused(given: EngineKeywords, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        options_for(**given)  # type: ignore[arg-type]
+        resolve_options(EngineOptions(**given))
 
 
 @pytest.mark.parametrize("options", [["--engine", "cuda"], ["--device", "cuda"]], ids=str)
@@ -55,10 +59,15 @@ def test_no_gpu_where_one_is_asked_for(
     assert not (tmp_path / "run").exists()
 
 
-def test_precisions() -> None:
-    assert precision_named(None, torch.device("cpu")) == "float32"
-    assert precision_named(None, torch.device("cuda")) == "bf16"
-    assert precision_named("tf32", torch.device("cuda")) == "tf32"
+def test_what_follows_where_nothing_was_said() -> None:
+    assert resolve_options(EngineOptions()) == ResolvedOptions("plain", "cpu", precision="float32")
+    assert resolve_options(EngineOptions("ray", "cuda")) == ResolvedOptions("ray", "cuda", precision="bf16")
+    given = EngineOptions("ray", "cuda", precision="tf32", profile=True)
+    assert resolve_options(given) == ResolvedOptions("ray", "cuda", precision="tf32", profile=True)
+
+
+def test_the_keywords_of_train_are_the_fields_of_the_options() -> None:
+    assert EngineKeywords.__annotations__ == EngineOptions.__annotations__
 
 
 @pytest.mark.gpu

@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from manyheads import Experiment, resume, train
-from manyheads.engine.base import EngineOptions
 from manyheads.engine.failure import RemoteError, attempted
+from manyheads.engine.options import EngineOptions, ResolvedOptions
 from manyheads.engine.packing import packed, unpacked
 from manyheads.engine.parallel import Parallel
 from manyheads.engine.plain import PlainTrainer
@@ -48,9 +48,9 @@ def test_options_of_other_engines_are_refused(tiny: Experiment) -> None:
         train(tiny, engine="parallel", address="here")
 
 
-def test_workers_train_on_the_cpu(tiny: Experiment) -> None:
+def test_workers_train_on_the_cpu() -> None:
     with pytest.raises(ConfigurationError, match=r"--device cuda: .* take --engine cuda, or --engine plain"):
-        Parallel(assemble(tiny), EngineOptions(device="cuda"))
+        EngineOptions(engine="parallel", device="cuda")
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -99,7 +99,7 @@ def test_a_worker_that_cannot_make_its_clients(
     else:  # what is sent does not fit what is made of it
         monkeypatch.setattr("manyheads.engine.parallel.ClientPayload.of", lambda *_: None)
     said = pytest.raises((ModelError, RuntimeError), match=r"my_lab:Net: gives nothing|the worker of client-")
-    with contextlib.closing(Parallel(ensemble, EngineOptions(), start=start)) as engine, said:
+    with contextlib.closing(Parallel(ensemble, ResolvedOptions(), start=start)) as engine, said:
         engine.exchange(0)
     assert "Traceback" not in capfd.readouterr().err
 

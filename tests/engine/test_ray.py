@@ -4,16 +4,19 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from manyheads import Experiment, resume, train
-from manyheads.engine.base import EngineOptions
-from manyheads.engine.ray.cluster import _probe, device_type, share, shares
+from manyheads.engine.options import ResolvedOptions
+from manyheads.engine.ray.cluster import _probe, share, shares
 from manyheads.errors import ConfigurationError
 from tests.engine.test_lost import decided
 from tests.engine.test_parallel import gone, started
+
+RAY = ResolvedOptions("ray")
 
 
 @pytest.mark.parametrize(("units", "actors"), [(2, 8), (2, 3), (8, 8), (16, 3), (3, 7), (1, 1_000)])
@@ -25,18 +28,16 @@ def test_all_actors_find_a_place(units: int, actors: int) -> None:
 
 def test_what_an_actor_asks_for() -> None:
     free = {"CPU": 2.0, "GPU": 1.0}
-    assert shares(free, 8, "cpu", EngineOptions()) == {"num_cpus": 0.25}
-    assert shares(free, 4, "cuda", EngineOptions("cuda")) == {"num_cpus": 0.5, "num_gpus": 0.25}
-    given = EngineOptions("cuda", gpus_per_client=0.1)
-    assert shares(free, 4, "cuda", given) == {"num_cpus": 0.5, "num_gpus": 0.1}
+    assert shares(free, 8, RAY) == {"num_cpus": 0.25}
+    assert shares(free, 4, replace(RAY, device="cuda")) == {"num_cpus": 0.5, "num_gpus": 0.25}
+    given = replace(RAY, device="cuda", gpus_per_client=0.1)
+    assert shares(free, 4, given) == {"num_cpus": 0.5, "num_gpus": 0.1}
     for there, options, text in (
-        ({"CPU": 0.5}, EngineOptions(), "no free CPU"),
-        ({"CPU": 2.0}, EngineOptions("cuda"), "--device cuda: the cluster has no free GPU"),
-        (free, EngineOptions("cuda", gpus_per_client=0.0), "--gpus-per-client 0.0: must be above 0"),
-        (free, EngineOptions(gpus_per_client=0.5), "--gpus-per-client 0.5: needs --device cuda"),
+        ({"CPU": 0.5}, RAY, "no free CPU"),
+        ({"CPU": 2.0}, replace(RAY, device="cuda"), "--device cuda: the cluster has no free GPU"),
     ):
         with pytest.raises(ConfigurationError, match=text):
-            shares(there, 4, device_type(options.device), options)
+            shares(there, 4, options)
 
 
 def test_without_ray(tiny: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,11 +57,6 @@ def test_addresses_that_do_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert time.monotonic() - begun < 15.0
     with pytest.raises(ConfigurationError, match=r"give HOST:PORT"):
         _probe("ray://somewhere:10001")
-
-
-def test_an_unknown_device(tiny: Experiment) -> None:
-    with pytest.raises(ConfigurationError, match="--device tpu: unknown device"):
-        device_type("tpu")
 
 
 @pytest.mark.xdist_group("ray")

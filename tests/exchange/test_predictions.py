@@ -23,14 +23,13 @@ from manyheads.algorithms.mhd import MHD
 from manyheads.client.client import Client
 from manyheads.data.batches import Pixels, Rows, Samples
 from manyheads.engine.plain import exchange
-from manyheads.errors import ConfigurationError, SnapshotError
+from manyheads.errors import ConfigurationError, Interrupted, SnapshotError
 from manyheads.exchange.form import Form, Precision, Rest
 from manyheads.exchange.message import DIGEST, MAGIC, Header, Table, decode
 from manyheads.exchange.predictions import Catalogue, PredictionsSnapshot
 from manyheads.exchange.snapshot import Snapshot
 from manyheads.outputs import Outputs
 from manyheads.setup.build import Ensemble, assemble
-from manyheads.training.result import Interrupted
 from tests.contracts import train_by_hand, weights
 from tests.runs.conftest import StopAt
 

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from manyheads import ConfigurationError, Experiment, load_model, resume, train
 from manyheads.config.experiment import ModelConfig
+from manyheads.errors import Interrupted
 from manyheads.export.write import export
 from manyheads.imports import Trust
 from manyheads.models.client_model import ClientModel, make_model
 from manyheads.setup.build import assemble
 from manyheads.setup.resolve import resolve
 from manyheads.studies.judge import judge
-from manyheads.training.result import Interrupted
 from tests.runs.conftest import StopAt
 
 RESNET: dict[str, Any] = {"backbone": "resnet18", "width": 2}

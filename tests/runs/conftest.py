@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from manyheads import Experiment, train
+from manyheads.errors import Interrupted
 from manyheads.training.observer import SilentObserver
-from manyheads.training.result import Interrupted
 from tests.conftest import TINY
 
 

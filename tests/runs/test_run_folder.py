@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from manyheads import Experiment, RunError, resume, train
+from manyheads.errors import Interrupted
 from manyheads.files import digest, write_whole
 from manyheads.runs.folder import RunFolder
 from manyheads.runs.manifest import Manifest
 from manyheads.runs.read import read_events, read_experiment, read_summary
 from manyheads.training.observer import SilentObserver
-from manyheads.training.result import Interrupted
 from tests.runs.conftest import StopAt
 
 

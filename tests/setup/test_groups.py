@@ -10,10 +10,10 @@ from torch import Tensor
 from manyheads import ConfigurationError, Experiment, resume, train
 from manyheads.engine.base import Window
 from manyheads.engine.plain import PlainTrainer, exchange
+from manyheads.errors import Interrupted
 from manyheads.exchange.weights import WeightsSnapshot
 from manyheads.setup.build import Ensemble, assemble
 from manyheads.setup.resolve import resolve
-from manyheads.training.result import Interrupted
 from tests.contracts import stored_images, train_by_hand, weights
 from tests.runs.conftest import StopAt
 

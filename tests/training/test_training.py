@@ -9,12 +9,12 @@ import torch
 
 from manyheads import ConfigurationError, Experiment, TrainingError, load_model, resume, train
 from manyheads.engine.plain import exchange
+from manyheads.errors import Interrupted
 from manyheads.runs.events import Event
 from manyheads.runs.read import read_summary
 from manyheads.setup.build import Ensemble, assemble
 from manyheads.training.loop import windows
 from manyheads.training.observer import SilentObserver
-from manyheads.training.result import Interrupted
 from tests.runs.conftest import StopAt
 
 

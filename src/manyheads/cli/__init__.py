@@ -12,7 +12,6 @@ from manyheads.cli.paper import reproduce
 from manyheads.cli.runs import compare, demo, evaluate_run, export, frontier, resume_run, run
 from manyheads.errors import ManyheadsError, Stopped
 from manyheads.printable import printable
-from manyheads.training.result import Interrupted
 from manyheads.version import __version__
 
 MISTAKE, STOPPED = 2, 130
@@ -44,7 +43,7 @@ def guarded(name: str, function: Callable[..., None]) -> Callable[..., None]:
     def command(*args: Any, **kwargs: Any) -> None:
         try:
             function(*args, **kwargs)
-        except (Interrupted, Stopped) as stopped:
+        except Stopped as stopped:
             print(f"\n{printable(str(stopped))}", file=sys.stderr)
             raise typer.Exit(STOPPED) from None
         except ManyheadsError as error:

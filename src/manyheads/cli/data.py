@@ -10,15 +10,9 @@ from manyheads.cli.options import ExperimentFile, Quiet, Settings
 from manyheads.config.data import DataConfig
 from manyheads.config.experiment import Experiment
 from manyheads.console import Screen
-from manyheads.data.pack import pack, verify
-from manyheads.data.sources.packs import read_card
 from manyheads.errors import ConfigurationError, DataError, Stopped
-from manyheads.report.figures import save_figure
 from manyheads.report.sentences import packed_text, unreadable_text
-from manyheads.report.split_figure import split_figure
 from manyheads.report.split_table import primary_clients, split_table
-from manyheads.setup.notes import notes_of
-from manyheads.setup.resolve import resolve
 
 
 def split(
@@ -28,8 +22,13 @@ def split(
     quiet: Quiet = False,
 ) -> None:
     """Show who owns which samples, before anything is trained."""
-    screen = Screen(quiet)
-    checked = resolve(Experiment.load(experiment, settings or ()), to_train=False)
+    screen, loaded = Screen(quiet), Experiment.load(experiment, settings or ())
+    from manyheads.report.figures import save_figure
+    from manyheads.report.split_figure import split_figure
+    from manyheads.setup.notes import notes_of
+    from manyheads.setup.resolve import resolve
+
+    checked = resolve(loaded, to_train=False)
     parts, dataset, counts = checked.split, checked.dataset, checked.label_counts().tolist()
     names = [checked.client_name(client) for client in range(len(counts))]
     screen.show(split_table(counts, parts.primary_labels, dataset.class_names, names))
@@ -59,6 +58,9 @@ def pack_images(
     quiet: Quiet = False,
 ) -> None:
     """Pack images into a folder that training reads without loading it into memory: `source = "packed"`."""
+    from manyheads.data.pack import pack, verify
+    from manyheads.data.sources.packs import read_card
+
     screen = Screen(quiet)
     if check_only:
         with screen.images("verifying", "damaged") as progress:

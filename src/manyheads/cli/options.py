@@ -1,11 +1,15 @@
 """Arguments and options that several commands share."""
 
+import functools
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from manyheads.engine import ENGINES
+from manyheads.engine.options import EngineOptions
 
 ExperimentFile = Annotated[Path, typer.Argument(metavar="EXPERIMENT.toml", help="An experiment file.")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
@@ -13,29 +17,56 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY.PATH=VALUE", help="Replace a key, such as training.steps=200."),
 ]
-EngineName = Annotated[str, typer.Option(help=f"Where clients train: {', '.join(ENGINES)}.")]
 DeviceName = Annotated[str, typer.Option(help="cpu or cuda.")]
-TrainingDevice = Annotated[
-    str | None, typer.Option("--device", help="cpu or cuda.", show_default="cuda with --engine cuda, otherwise cpu")
-]
-PrecisionName = Annotated[
-    str | None, typer.Option("--precision", help="How a GPU computes: bf16, tf32 or float32.", show_default="bf16")
-]
-Profile = Annotated[bool, typer.Option("--profile", help="Show where the time goes; write a torch trace of two steps.")]
-Workers = Annotated[
-    int | None, typer.Option(help="Number of processes of --engine parallel.", show_default="one per core")
-]
-Address = Annotated[
-    str | None,
-    typer.Option(help="HOST:PORT of a cluster for --engine ray.", show_default="RAY_ADDRESS, or this machine"),
-]
-GpusPerClient = Annotated[
-    float | None,
-    typer.Option(help="GPUs per client for --engine ray --device cuda, such as 0.25.", show_default="divided evenly"),
-]
 Seeds = Annotated[int, typer.Option(min=1, help="How many seeds to run, starting with the experiment's.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print plain lines instead of a progress bar.")]
 TrustCode = Annotated[
     bool,
     typer.Option("--trust-code", help="Import the code that this folder names, even if you did not make it here."),
 ]
+AS_STARTED = "as it was started"
+# The fields of EngineOptions: the type of each, what it is, and what is usual.
+OF_ENGINES: dict[str, tuple[Any, str, str | bool]] = {
+    "engine": (str | None, f"Where clients train: {', '.join(ENGINES)}.", "plain"),
+    "device": (str | None, "cpu or cuda.", "cuda with --engine cuda, otherwise cpu"),
+    "workers": (int | None, "Number of processes of --engine parallel.", "one per core"),
+    "address": (str | None, "HOST:PORT of a cluster for --engine ray.", "RAY_ADDRESS, or this machine"),
+    "gpus_per_client": (
+        float | None,
+        "GPUs per client for --engine ray --device cuda, such as 0.25.",
+        "divided evenly",
+    ),
+    "precision": (str | None, "How a GPU computes: bf16, tf32 or float32.", "bf16"),
+    "profile": (bool, "Show where the time goes; write a torch trace of two steps.", False),
+}
+
+
+def engine_options(*names: str, **usual: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command, in place of its parameter `options`, an option for each field of EngineOptions, or the named.
+
+    `usual` says what this command takes where nothing is said.
+    """
+    chosen = names or tuple(OF_ENGINES)
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def command(**given: Any) -> None:
+            options = EngineOptions(**{name: given.pop(name) for name in chosen})
+            function(**given, options=options)
+
+        own, found = inspect.signature(function), list[inspect.Parameter]()
+        for parameter in own.parameters.values():
+            found += [_option(name, usual.get(name)) for name in chosen] if parameter.name == "options" else [parameter]
+        command.__signature__ = own.replace(parameters=found)  # type: ignore[attr-defined]
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in found}
+        return command
+
+    return decorate
+
+
+def _option(name: str, usual: str | None) -> inspect.Parameter:
+    """A parameter as typer reads it from the signature of a command."""
+    kind, text, default = OF_ENGINES[name]
+    option = typer.Option(f"--{name.replace('_', '-')}", help=text, show_default=usual or default)
+    unsaid = False if kind is bool else None
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=unsaid, annotation=Annotated[kind, option])

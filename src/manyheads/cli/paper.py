@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
-from manyheads.cli.options import PrecisionName, Quiet, TrainingDevice
+from manyheads.cli.options import Quiet, engine_options
 from manyheads.console import Screen
+from manyheads.engine.options import EngineOptions
 from manyheads.errors import ConfigurationError
-from manyheads.studies.paper import command, show
 from manyheads.studies.paper.request import Request, chosen, results_folder, scale_named
-from manyheads.studies.paper.verify import verify as verify_stored
 
 
+@engine_options("engine", "device", "precision", engine="cuda if it is worth it, or plain")
 def reproduce(
     names: Annotated[
         list[str] | None,
@@ -30,11 +30,8 @@ def reproduce(
         Path | None,
         typer.Option(help="A folder with cifar100.npz and cifar10.npz; or packed ImageNet.", show_default="."),
     ] = None,
-    engine: Annotated[
-        str | None, typer.Option(help="As in run.", show_default="cuda if it is worth it, or plain")
-    ] = None,
-    device: TrainingDevice = None,
-    precision: PrecisionName = None,
+    *,
+    options: EngineOptions,
     at_once: Annotated[
         int | None, typer.Option(min=1, help="Cells at a time.", show_default="as many as fill the machine")
     ] = None,
@@ -63,9 +60,7 @@ def reproduce(
         seeds=seeds,
         only=only or [],
         data=data,
-        engine=engine,
-        device=device,
-        precision=precision,
+        said=options,
         at_once=at_once,
         out=out,
         again=again,
@@ -76,6 +71,11 @@ def reproduce(
         raise ConfigurationError("--try takes steps, --list and --show run nothing; leave one of them out")
     if verify and (show_list or show_stored or again or keep or steps is not None):
         raise ConfigurationError("--verify runs what is stored; leave out --list, --show, --again, --keep and --try")
+    if names or not (show_list or page):
+        chosen(asked)  # a mistake in a name is told before anything heavy is imported
+    from manyheads.studies.paper import command, show
+    from manyheads.studies.paper.verify import verify as verify_stored
+
     if show_list and not names:
         screen.show(show.list_table(size, stored))
     elif show_list:

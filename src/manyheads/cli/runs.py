@@ -1,49 +1,41 @@
-"""The commands about runs: start them, continue them, compare and export what they produced."""
+"""The commands about runs: start them, continue them, compare and export what they produced.
+
+What is heavy is imported when the arguments are found good: a mistake is answered at once.
+"""
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from manyheads.cli.options import (
-    Address,
+    AS_STARTED,
     DeviceName,
-    EngineName,
     ExperimentFile,
-    GpusPerClient,
-    PrecisionName,
-    Profile,
     Quiet,
     RunPath,
     Seeds,
     Settings,
-    TrainingDevice,
     TrustCode,
-    Workers,
+    engine_options,
 )
+from manyheads.config.device import check_device
 from manyheads.config.experiment import Experiment
 from manyheads.console import Screen
 from manyheads.engine.cores import usable_cores
-from manyheads.errors import RunError, Stopped
-from manyheads.export.load import client_number
-from manyheads.export.write import export as export_model
+from manyheads.engine.options import EngineOptions
+from manyheads.errors import Interrupted, RunError, Stopped
 from manyheads.files import write_whole
-from manyheads.report.figures import compare_figure, save_figure
-from manyheads.report.frontier import frontier_figure
-from manyheads.report.plots import plot_run
 from manyheads.report.sentences import after_text, collapse_text, deploy_text, differences_text, doubt_text, time_text
 from manyheads.report.tables import compare_table, hop_table, run_table, seeds_table
 from manyheads.report.taught import taught_by_class_table, taught_table
 from manyheads.report.text import bytes_text
-from manyheads.runs.read import read_experiment, read_summary
-from manyheads.setup.resolve import resolve
+from manyheads.runs.read import check_free, client_number, read_experiment, read_summary
 from manyheads.studies.demo import DEMO_OUT, demo_runs, make_room, moral
-from manyheads.studies.frontier import cells
-from manyheads.studies.judge import judge
-from manyheads.studies.paper.keys import slug
+from manyheads.studies.frontier import cells, check_start
 from manyheads.studies.series import (
     BETWEEN_RUNS,
     check_same_experiment,
@@ -52,8 +44,9 @@ from manyheads.studies.series import (
     run_or_go_on,
     short_names,
 )
-from manyheads.training.result import Interrupted, Result
-from manyheads.training.start import resume, train
+
+if TYPE_CHECKING:
+    from manyheads.training.result import Result
 
 
 def demo(
@@ -62,6 +55,10 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """Train eight clients with three digits each: alone, teaching each other, and as one model with all their data."""
+    from manyheads.report.figures import compare_figure, save_figure
+    from manyheads.report.plots import plot_run
+    from manyheads.training.start import train
+
     screen = Screen(quiet)
     runs = demo_runs(seed)
     make_room(out, runs)
@@ -70,7 +67,7 @@ def demo(
         with screen.watch(name) as watcher:
             # The same bits as with one process, in less time.
             engine = "parallel" if min(usable_cores(), experiment.clients) > 1 else "plain"
-            result = train(experiment, out / name, engine=engine, observer=watcher)
+            result = train(experiment, out / name, EngineOptions(engine), watcher)
         if result.stop_requested:
             raise Stopped(BETWEEN_RUNS)
         summaries[name] = result.summary
@@ -82,57 +79,49 @@ def demo(
     screen.say(f"Picture: {out / 'demo.png'}. Runs: {', '.join(str(out / name) for name in runs)}.")
 
 
+@engine_options()
 def run(
     experiment: ExperimentFile,
     settings: Settings = None,
     seeds: Seeds = 1,
     out: Annotated[Path | None, typer.Option(help="The run folder.", show_default="runs/NAME")] = None,
-    engine: EngineName = "plain",
-    device: TrainingDevice = None,
-    workers: Workers = None,
-    address: Address = None,
-    gpus_per_client: GpusPerClient = None,
-    precision: PrecisionName = None,
-    profile: Profile = False,
+    *,
+    options: EngineOptions,
     quiet: Quiet = False,
 ) -> None:
     """Train the clients of an experiment, and show the result."""
-    screen, how = Screen(quiet), _how(engine, device, workers, address, gpus_per_client, precision, profile)
-    loaded = Experiment.load(experiment, settings or ())
+    screen, loaded = Screen(quiet), Experiment.load(experiment, settings or ())
     folder = out or Path("runs") / experiment.stem
-    if seeds == 1:
-        with screen.watch(folder.name) as watcher:
-            result = train(loaded, folder, **how, observer=watcher)
-        _show_result(screen, result, folder, profile=profile)
+    if seeds > 1:
+        _run_seeds(screen, loaded, seeds, folder, options)
         return
+    check_free(folder)
+    from manyheads.training.start import train
+
+    with screen.watch(folder.name) as watcher:
+        result = train(loaded, folder, options, watcher)
+    _show_result(screen, result, folder, profile=options.profile)
+
+
+def _run_seeds(screen: Screen, loaded: Experiment, seeds: int, folder: Path, options: EngineOptions) -> None:
     if (folder / "experiment.toml").exists():
         raise RunError(f"{folder}: is itself a run; give another folder with --out")
+    from manyheads.setup.resolve import resolve
+
     first = resolve(loaded)
     check_same_experiment(first.experiment, folder)
     numbers = range(loaded.seed, loaded.seed + seeds)
     every = {seed: resolve(loaded.with_values(seed=seed), loaded=first).experiment for seed in numbers}
     try:
-        summaries = [run_or_go_on(screen, seeded, folder / f"seed-{seed}", how) for seed, seeded in every.items()]
+        summaries = [run_or_go_on(screen, seeded, folder / f"seed-{seed}", options) for seed, seeded in every.items()]
     except Interrupted:
         raise Stopped("stopped and saved; the same command continues with this seed and the next ones") from None
     screen.show(seeds_table(summaries))
     screen.say(f"Runs: {folder}/seed-*")
 
 
-def resume_run(
-    folder: RunPath,
-    engine: Annotated[str | None, typer.Option(help="Where clients train.", show_default="as it was started")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda.", show_default="as it was started")] = None,
-    workers: Workers = None,
-    address: Address = None,
-    gpus_per_client: GpusPerClient = None,
-    precision: Annotated[
-        str | None, typer.Option(help="How a GPU computes: bf16, tf32 or float32.", show_default="as it was started")
-    ] = None,
-    profile: Profile = False,
-    trust_code: TrustCode = False,
-    quiet: Quiet = False,
-) -> None:
+@engine_options(engine=AS_STARTED, device=AS_STARTED, precision=AS_STARTED)
+def resume_run(folder: RunPath, *, options: EngineOptions, trust_code: TrustCode = False, quiet: Quiet = False) -> None:
     """Continue a run that was stopped or killed; it ends with the same bits as one that never was."""
     screen = Screen(quiet)
     read_experiment(folder)
@@ -141,10 +130,11 @@ def resume_run(
         plot_if_missing(folder)
         _show_tables(screen, read_summary(folder))
         return
+    from manyheads.training.start import resume
+
     with screen.watch(folder.name) as watcher:
-        how = _how(engine, device, workers, address, gpus_per_client, precision, profile)
-        result = resume(folder, **how, trust_code=trust_code, observer=watcher)
-    _show_result(screen, result, folder, profile=profile)
+        result = resume(folder, options, watcher, trust_code=trust_code)
+    _show_result(screen, result, folder, profile=options.profile)
 
 
 def compare(
@@ -165,6 +155,8 @@ def compare(
     for text in differences_text({name: experiment.keys() for name, experiment in experiments.items()}):
         screen.say(text)
     if plot is not None:
+        from manyheads.report.figures import compare_figure, save_figure
+
         save_figure(compare_figure({name: run_folders(folder) for name, folder in named.items()}), plot)
         screen.say(f"Picture: {plot}")
 
@@ -180,28 +172,35 @@ def evaluate_run(
 ) -> None:
     """Evaluate a finished run again: every head on everybody's data, hop by hop; write RUN/evaluation.json."""
     screen = Screen(quiet)
+    check_device(device)
+    read_summary(folder)
+    from manyheads.studies.judge import judge
+
     judged = judge(folder, device=device, with_probe=with_probe, trust_code=trust_code)
     write_whole(folder / "evaluation.json", json.dumps(judged.measured, indent=1).encode())
     _show_tables(screen, judged.summary | {"taught": None})  # that was counted while it trained
     screen.say(f"Written: {folder / 'evaluation.json'}")
 
 
+@engine_options("engine", "device", "workers", "address", "gpus_per_client", "precision")
 def frontier(
     experiment: ExperimentFile,
     settings: Settings = None,
     seeds: Seeds = 1,
     out: Annotated[Path | None, typer.Option(help="Folder for its runs.", show_default="runs/NAME-frontier")] = None,
-    engine: EngineName = "plain",
-    device: TrainingDevice = None,
-    workers: Workers = None,
-    address: Address = None,
-    gpus_per_client: GpusPerClient = None,
-    precision: PrecisionName = None,
+    *,
+    options: EngineOptions,
     quiet: Quiet = False,
 ) -> None:
     """Show bytes against accuracy: smaller and smaller exchanges, gossip averaging, and FedAvg (complete graph)."""
-    screen, how = Screen(quiet), _how(engine, device, workers, address, gpus_per_client, precision)
-    loaded = resolve(Experiment.load(experiment, settings or ()))
+    screen, started = Screen(quiet), Experiment.load(experiment, settings or ())
+    check_start(started)
+    from manyheads.report.figures import save_figure
+    from manyheads.report.frontier import frontier_figure
+    from manyheads.setup.resolve import resolve
+    from manyheads.studies.paper.keys import slug
+
+    loaded = resolve(started)
     folder = out or Path("runs") / f"{experiment.stem}-frontier"
     made = cells(loaded.experiment, loaded.dataset.classes)
     places = {name: folder / slug(name) for name in made}
@@ -212,7 +211,7 @@ def frontier(
         for name, cell in made.items():
             for seed in range(loaded.experiment.seed, loaded.experiment.seed + seeds):
                 place, seeded = places[name] / f"seed-{seed}", cell.experiment.with_values(seed=seed)
-                summaries[name].append(run_or_go_on(screen, seeded, place, how, name))
+                summaries[name].append(run_or_go_on(screen, seeded, place, options, name))
     except Interrupted:
         raise Stopped("stopped and saved; the same command continues where it stopped") from None
     screen.show(compare_table(summaries))
@@ -240,11 +239,16 @@ def export(
     """Write a client's model as files with a model card, for `manyheads.load_model`."""
     number = client_number(folder, int(client) if client.lstrip("-").isdigit() else client)
     place = out or folder / "exports" / read_summary(folder)["clients"][number]["name"]
+    check_free(place)
+    from manyheads.export.write import export as export_model
+
     card = export_model(folder, number, place, trust_code=trust_code)
     Screen(quiet).say(f"{place}: {card['name']}, {card['heads']} heads, {len(card['classes'])} classes; see README.md")
 
 
-def _show_result(screen: Screen, result: Result, folder: Path, *, profile: bool = False) -> None:
+def _show_result(screen: Screen, result: "Result", folder: Path, *, profile: bool = False) -> None:
+    from manyheads.report.plots import plot_run
+
     pictures = plot_run(folder)
     summary = result.summary
     _show_tables(screen, summary)
@@ -275,9 +279,3 @@ def _show_tables(screen: Screen, summary: dict[str, Any]) -> None:
         screen.show(taught_table(summary))
         if summary["taught"]["right"] is not None:
             screen.show(taught_by_class_table(summary))
-
-
-def _how(*given: Any) -> dict[str, Any]:
-    """Return the keywords of `train` and `resume` that choose and configure the engine."""
-    names = ("engine", "device", "workers", "address", "gpus_per_client", "precision", "profile")
-    return dict(zip(names, given, strict=False))

@@ -35,17 +35,6 @@ class WindowLosses:
     trace: bytes | None = None  # of torch's profiler, where it was asked for
 
 
-@dataclass(frozen=True)
-class EngineOptions:
-    """What a person may tell an engine; each reads what concerns it."""
-
-    device: str = "cpu"
-    workers: int | None = None  # parallel: how many processes; None: as many as there are cores
-    address: str | None = None  # ray: of a cluster that is there already; None: one on this machine
-    gpus_per_client: float | None = None  # ray: a share, or several; None: what there is, divided evenly
-    precision: str = "float32"  # in which a GPU computes: precision.py
-
-
 class Engine(ABC):
     """Where clients live and who does their work. What is asked of it is the same for every engine.
 

@@ -22,9 +22,10 @@ from typing import Any
 
 import torch
 
-from manyheads.engine.base import EngineOptions, Progress
+from manyheads.engine.base import Progress
 from manyheads.engine.cores import usable_cores
 from manyheads.engine.failure import RemoteError, attempted
+from manyheads.engine.options import ResolvedOptions
 from manyheads.engine.pipe import Answer, ProgressTeller, receive, send
 from manyheads.engine.plain import PlainTrainer
 from manyheads.engine.remote import ClientPayload, Remote, RemoteWorker
@@ -57,12 +58,7 @@ class WorkerProcess:
 class Parallel(Remote):
     """WorkerProcess processes on this machine."""
 
-    def __init__(self, ensemble: Ensemble, options: EngineOptions, start: str | None = None) -> None:
-        if torch.device(options.device).type != "cpu":
-            raise ConfigurationError(
-                f"--device {options.device}: the workers of --engine parallel train on the CPU; "
-                "take --engine cuda, or --engine plain"
-            )
+    def __init__(self, ensemble: Ensemble, options: ResolvedOptions, start: str | None = None) -> None:
         super().__init__(ensemble, number_of_workers(options.workers, len(ensemble.resolved.groups)), options)
         self._workers: list[WorkerProcess] = []
         self._busy: set[int] = set()

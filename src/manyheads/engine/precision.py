@@ -5,22 +5,6 @@ from collections.abc import Iterator
 
 import torch
 
-from manyheads.config.messages import nearest
-from manyheads.errors import ConfigurationError
-
-PRECISIONS = ("bf16", "tf32", "float32")
-
-
-def precision_named(name: str | None, device: torch.device) -> str:
-    """On a GPU bf16 unless told otherwise; a CPU computes in float32."""
-    if name is not None and name not in PRECISIONS:
-        raise ConfigurationError(f"--precision {name}: unknown precision; {nearest(name, PRECISIONS)}")
-    if device.type == "cpu":
-        if name not in (None, "float32"):
-            raise ConfigurationError(f"--precision {name}: a CPU computes in float32; leave it out, or --device cuda")
-        return "float32"
-    return name or "bf16"
-
 
 @contextlib.contextmanager
 def computing_in(precision: str, device: torch.device) -> Iterator[None]:

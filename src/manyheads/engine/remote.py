@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from manyheads.client.state import ClientState, restore_client, states_of
-from manyheads.engine.base import Engine, EngineOptions
+from manyheads.engine.base import Engine
+from manyheads.engine.options import ResolvedOptions
 from manyheads.engine.worker import Worker
 from manyheads.exchange.snapshot import Snapshot
 from manyheads.setup.build import Ensemble, build
@@ -20,7 +21,7 @@ class Remote(Engine):
 
     can_lose_workers = True
 
-    def __init__(self, ensemble: Ensemble, workers: int, options: EngineOptions) -> None:
+    def __init__(self, ensemble: Ensemble, workers: int, options: ResolvedOptions) -> None:
         work = [sum(ensemble.resolved.models[client].flops for client in group) for group in ensemble.resolved.groups]
         super().__init__(deal(work, workers), ensemble.resolved.groups, options.device)
         self._ensemble = ensemble

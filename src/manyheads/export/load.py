@@ -4,7 +4,6 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from manyheads.config.messages import nearest
 from manyheads.errors import ConfigurationError, RunError
 from manyheads.evaluation.deploy import choose_head
 from manyheads.exchange.weights import checkpoint
@@ -17,10 +16,8 @@ from manyheads.models.client_model import ClientModel, make_model
 from manyheads.models.flat import FlatState
 from manyheads.runs.code import trust_in_run
 from manyheads.runs.manifest import read_manifest
-from manyheads.runs.read import read_summary
+from manyheads.runs.read import client_number, read_summary
 from manyheads.runs.tensors import check_finite, check_fits, read_client_values, read_tensors
-
-LONGEST_SHOWN = 60  # of what was given
 
 
 def load_model(
@@ -61,19 +58,6 @@ def model_of_run(folder: Path, number: int, described: Description, trust: Trust
     check_fits(tensors, checkpoint(state), folder)
     state.load(tensors["values"], {name: tensors[f"integer {name}"] for name in state.integers})
     return model
-
-
-def client_number(folder: Path, client: int | str) -> int:
-    """Of a client of a finished run, which may be named."""
-    names = [own["name"] for own in read_summary(folder)["clients"]]
-    if isinstance(client, str):
-        if client not in names:
-            shown = client if len(client) <= LONGEST_SHOWN else f"{client[:LONGEST_SHOWN]}..."
-            raise ConfigurationError(f'client = "{shown}": not in this run; {nearest(shown, names)}')
-        return names.index(client)
-    if not 0 <= client < len(names):
-        raise ConfigurationError(f"client = {client}: this run has clients 0 to {len(names) - 1}")
-    return client
 
 
 def _exported(folder: Path, described: Description, trust: Trust) -> ClientModel:

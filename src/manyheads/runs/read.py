@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.config.experiment import Experiment
-from manyheads.errors import RunError
+from manyheads.config.messages import nearest
+from manyheads.errors import ConfigurationError, RunError
 from manyheads.files import GIVE_ANOTHER, read_file, refuse_link
 from manyheads.runs.events import Event
 
+LONGEST_SHOWN = 60  # of what was given
 SUMMARY_KEYS = {
     "algorithm", "seed", "steps", "seconds", "private_accuracy", "shared_accuracy", "clients", "bytes_received",
     "classes", "image_shape", "deploy", "data", "version",
@@ -63,3 +65,16 @@ def read_summary(folder: Path) -> dict[str, Any]:
     if not isinstance(summary, dict) or SUMMARY_KEYS - summary.keys():
         raise RunError(f"{path}: not the summary of a run")
     return summary
+
+
+def client_number(folder: Path, client: int | str) -> int:
+    """Of a client of a finished run, which may be named."""
+    names = [own["name"] for own in read_summary(folder)["clients"]]
+    if isinstance(client, str):
+        if client not in names:
+            shown = client if len(client) <= LONGEST_SHOWN else f"{client[:LONGEST_SHOWN]}..."
+            raise ConfigurationError(f'client = "{shown}": not in this run; {nearest(shown, names)}')
+        return names.index(client)
+    if not 0 <= client < len(names):
+        raise ConfigurationError(f"client = {client}: this run has clients 0 to {len(names) - 1}")
+    return client

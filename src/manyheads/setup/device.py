@@ -2,16 +2,16 @@
 
 import torch
 
+from manyheads.config.device import check_device
 from manyheads.errors import ConfigurationError
 
 
 def device_named(name: str, instead: str = "take cpu") -> torch.device:
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ConfigurationError(f"--device {name}: unknown device; cpu or cuda") from None
-    if device.type not in ("cpu", "cuda"):
-        raise ConfigurationError(f"--device {name}: unknown device; cpu or cuda")
+    """Return a device that is there."""
+    check_device(name)
+    device = torch.device(name)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigurationError(f"--device {name}: this machine has no CUDA device that PyTorch can use; {instead}")
+    if (device.index or 0) >= torch.cuda.device_count() > 0:
+        raise ConfigurationError(f"--device {name}: this machine has CUDA devices 0 to {torch.cuda.device_count() - 1}")
     return device

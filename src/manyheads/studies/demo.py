@@ -9,7 +9,6 @@ from typing import Any
 from manyheads.config.experiment import Experiment
 from manyheads.errors import ConfigurationError
 from manyheads.runs.read import read_experiment
-from manyheads.setup.resolve import resolve
 
 DEMO_OUT = Path("runs/demo")
 
@@ -41,6 +40,8 @@ def _is_free_or_ours(folder: Path, experiment: Experiment) -> bool:
         return True
     if not (folder / "experiment.toml").is_file():
         return False
+    from manyheads.setup.resolve import resolve
+
     return read_experiment(folder).fingerprint(seed=False) == resolve(experiment).experiment.fingerprint(seed=False)
 
 

@@ -17,15 +17,19 @@ class Cell:
     experiment: Experiment
 
 
+def check_start(experiment: Experiment) -> None:
+    """Refuse an experiment that exchanges neither checkpoints nor predictions."""
+    if experiment.algorithm.name != "mhd":
+        raise ConfigurationError(
+            f'algorithm.name = "{experiment.algorithm.name}": a frontier starts from an experiment with "mhd"'
+        )
+
+
 def cells(experiment: Experiment, classes: int) -> dict[str, Cell]:
     """Return the points by name: the experiment as it is, smaller and smaller tables of predictions, averaged weights
     (if all clients have the same model), and each client alone.
     """
     own = experiment.algorithm.options()
-    if experiment.algorithm.name != "mhd":
-        raise ConfigurationError(
-            f'algorithm.name = "{experiment.algorithm.name}": a frontier starts from an experiment with "mhd"'
-        )
 
     def predictions(top_k: int, precision: str, embedding: bool) -> Cell:
         knobs = {"exchange": "predictions", "top_k": top_k, "precision": precision, "send_embedding": embedding}

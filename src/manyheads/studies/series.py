@@ -8,27 +8,29 @@ from typing import Any
 
 from manyheads.config.experiment import Experiment
 from manyheads.console import Screen
+from manyheads.engine.options import EngineOptions
 from manyheads.errors import RunError, Stopped
-from manyheads.report.plots import plot_run
 from manyheads.runs.read import read_experiment, read_summary
-from manyheads.training.start import resume, train
 
 BETWEEN_RUNS = "stopped before the next run; finished runs are saved"
 
 
 def run_or_go_on(
-    screen: Screen, experiment: Experiment, folder: Path, how: dict[str, Any], name: str = ""
+    screen: Screen, experiment: Experiment, folder: Path, options: EngineOptions, name: str = ""
 ) -> dict[str, Any]:
     """Run one seed of several, or continue it where the same command was stopped."""
     same = (folder / "experiment.toml").exists()
     if same and (folder / "summary.json").exists():
         plot_if_missing(folder)
         return read_summary(folder)
+    from manyheads.report.plots import plot_run
+    from manyheads.training.start import resume, train
+
     with screen.watch(f"{name} seed {experiment.seed}".strip()) as watcher:
         # That is the experiment which the user has just given, `check_same_experiment` found: its code is the user's.
         go_on = functools.partial(resume, folder, trust_code=True)
         go = go_on if same else functools.partial(train, experiment, folder)
-        result = go(**how, observer=watcher)
+        result = go(options, watcher)
     plot_run(folder)
     if result.stop_requested:
         raise Stopped(BETWEEN_RUNS)
@@ -46,6 +48,8 @@ def check_same_experiment(experiment: Experiment, folder: Path) -> None:
 def plot_if_missing(folder: Path) -> None:
     """Draw the pictures of a run that was killed between its end and its pictures."""
     if not (folder / "plots").exists():
+        from manyheads.report.plots import plot_run
+
         plot_run(folder)
 
 

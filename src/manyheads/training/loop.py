@@ -13,8 +13,9 @@ import torch
 
 from manyheads.client.client import learning_rate
 from manyheads.engine import ENGINES
-from manyheads.engine.base import Engine, EngineOptions, Window, WindowLosses
-from manyheads.errors import TrainingError, WorkerLost
+from manyheads.engine.base import Engine, Window, WindowLosses
+from manyheads.engine.options import ResolvedOptions
+from manyheads.errors import Interrupted, TrainingError, WorkerLost
 from manyheads.evaluation.accuracy import Evaluation, evaluation_of
 from manyheads.evaluation.taught import Taught
 from manyheads.files import write_whole
@@ -22,7 +23,7 @@ from manyheads.runs.events import Event
 from manyheads.runs.record import Record
 from manyheads.setup.build import Ensemble
 from manyheads.training.observer import Observer
-from manyheads.training.result import Interrupted, Result
+from manyheads.training.result import Result
 from manyheads.training.stop import one_thread, stop_requests
 from manyheads.training.summarise import evaluation_event, start_event, summarise, taught_event
 
@@ -47,11 +48,9 @@ class _Run:
     """One pass through the loop: what has to be remembered from window to window."""
 
     ensemble: Ensemble
-    engine: str
-    options: EngineOptions
+    options: ResolvedOptions
     observer: Observer
     folder: Path | None
-    profile: bool = False
     step: int = 0
     seconds_before: float = 0.0
     time: dict[str, float] = field(default_factory=lambda: dict.fromkeys(TIMES, 0.0))
@@ -66,7 +65,7 @@ class _Run:
         with one_thread(), stop_requests(self.observer) as stop:
             while True:
                 try:
-                    with contextlib.closing(ENGINES[self.engine](e, self.options)) as engine:
+                    with contextlib.closing(ENGINES[self.options.engine](e, self.options)) as engine:
                         if go_on:
                             self._go_back(engine, record)
                         if not told:
@@ -100,7 +99,7 @@ class _Run:
 
     def _how(self, engine: Engine) -> dict[str, str]:
         """What computed, and how: all that a record says about it."""
-        return {"engine": self.engine, "device": engine.device, "precision": self.options.precision}
+        return {"engine": self.options.engine, "device": engine.device, "precision": self.options.precision}
 
     @contextlib.contextmanager
     def _timed(self, name: str) -> Iterator[None]:
@@ -172,7 +171,7 @@ class _Run:
 
     def _traced(self, regular: Iterable[Iterable[int]]) -> list[int]:
         """The first and the last edge of the steps that a profile shows: after the first window, which warms up."""
-        if not self.profile:
+        if not self.options.profile:
             return []
         last = self.ensemble.resolved.experiment.training.steps
         first = min((edge for edges in regular for edge in edges if edge > self.step), default=last)

@@ -1,15 +1,17 @@
 """Who watches a run."""
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from manyheads.runs.events import Event
-from manyheads.setup.build import Ensemble
+
+if TYPE_CHECKING:
+    from manyheads.setup.build import Ensemble
 
 
 class Observer(Protocol):
     """Somebody who watches a run: a progress bar, a log, a notebook."""
 
-    def started(self, ensemble: Ensemble, step: int) -> None:
+    def started(self, ensemble: "Ensemble", step: int) -> None:
         """Training begins, or goes on, at `step`."""
 
     def progressed(self, client_steps: int) -> None:
@@ -31,7 +33,7 @@ class Observer(Protocol):
 class SilentObserver:
     """Watches and says nothing."""
 
-    def started(self, ensemble: Ensemble, step: int) -> None:
+    def started(self, ensemble: "Ensemble", step: int) -> None:
         pass
 
     def progressed(self, client_steps: int) -> None:

@@ -1,4 +1,4 @@
-"""What a run ends with, or how it is interrupted."""
+"""What a run ends with."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,17 +6,9 @@ from typing import Any
 
 from manyheads.client.client import Client
 from manyheads.config.experiment import Experiment
-from manyheads.errors import ConfigurationError, ManyheadsError
+from manyheads.errors import ConfigurationError
 from manyheads.evaluation.deploy import choose_head
 from manyheads.models.classifier import Classifier
-
-
-class Interrupted(ManyheadsError):
-    """The run was asked to stop; what it did is saved."""
-
-    def __init__(self, folder: Path | None, step: int) -> None:
-        self.folder, self.step = folder, step
-        super().__init__(f"stopped at step {step}" + (f"; go on with: manyheads resume {folder}" if folder else ""))
 
 
 @dataclass(frozen=True)

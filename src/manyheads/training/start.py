@@ -4,13 +4,13 @@ import contextlib
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from manyheads.config.experiment import Experiment
-from manyheads.engine import home, options_for
 from manyheads.engine.memory import enough_memory
+from manyheads.engine.options import EngineOptions, ResolvedOptions
+from manyheads.engine.resolve import home, resolve_options
 from manyheads.errors import ConfigurationError, TrainingError
 from manyheads.runs.code import remember_run, trust_in_run
+from manyheads.runs.events import Event
 from manyheads.runs.folder import RunFolder
 from manyheads.runs.manifest import last_save
 from manyheads.runs.read import check_free, read_events, read_experiment
@@ -30,31 +30,22 @@ UNRECORDED = (
 def train(
     experiment: Experiment | str | Path,
     folder: str | Path | None = None,
-    *,
-    engine: str = "plain",
-    device: str | None = None,
-    workers: int | None = None,
-    address: str | None = None,
-    gpus_per_client: float | None = None,
-    precision: str | None = None,
-    profile: bool = False,
+    options: EngineOptions | None = None,
     observer: Observer | None = None,
 ) -> Result:
     """Run an experiment (or the TOML file of one) from the beginning; with a folder, record and save it there.
 
-    `workers` are those of engine "parallel"; `address` and `gpus_per_client` belong to engine "ray"; `precision` is
-    that of a GPU (bf16, tf32 or float32). `profile` writes a trace of two steps into the folder, beside where the time
-    went, which `summary["time"]` always says. Code that the experiment names is imported: it is your experiment.
+    Code that the experiment names is imported: it is your experiment.
     """
     if not isinstance(experiment, Experiment):
         experiment = Experiment.load(experiment)
     path = None if folder is None else Path(folder)
     if path is not None:
         check_free(path)
-    options = options_for(engine, device, workers, address, gpus_per_client, precision)
+    resolved = resolve_options(options or EngineOptions())
     with enough_memory():
-        ensemble = assemble(experiment, home(engine, options.device))
-    run = _Run(ensemble, engine, options, observer or SilentObserver(), path, profile)
+        ensemble = assemble(experiment, home(resolved))
+    run = _Run(ensemble, resolved, observer or SilentObserver(), path)
     if path is None:
         return run.go(InMemory())
     with contextlib.closing(
@@ -73,16 +64,10 @@ def train(
 
 def resume(
     folder: str | Path,
-    *,
-    engine: str | None = None,
-    device: str | None = None,
-    workers: int | None = None,
-    address: str | None = None,
-    gpus_per_client: float | None = None,
-    precision: str | None = None,
-    profile: bool = False,
-    trust_code: bool = False,
+    options: EngineOptions | None = None,
     observer: Observer | None = None,
+    *,
+    trust_code: bool = False,
 ) -> Result:
     """Go on with a run that was stopped or killed; it ends as if it had never been.
 
@@ -93,14 +78,26 @@ def resume(
     experiment = read_experiment(path)
     started = next(iter(read_events(path)), {}) if (path / "metrics.jsonl").exists() else {}
     saved = last_save(path)
-    engine, device = engine or started.get("engine", "plain"), device or (None if engine else started.get("device"))
-    options = options_for(engine, device, workers, address, gpus_per_client, precision)
-    moved = torch.device(options.device).type != torch.device(started.get("device", "cpu")).type
-    if precision is None and not moved:  # on another kind of device it computes as is usual there
-        options = replace(options, precision=started.get("precision", options.precision))
+    resolved = _as_started(options or EngineOptions(), started)
     trust = trust_in_run(path, said=trust_code)
     with enough_memory():
-        ensemble = assemble(experiment, home(engine, options.device), pretrained=saved is None, trust=trust)
-    run = _Run(ensemble, engine, options, observer or SilentObserver(), path, profile)
+        ensemble = assemble(experiment, home(resolved), pretrained=saved is None, trust=trust)
+    run = _Run(ensemble, resolved, observer or SilentObserver(), path)
     with contextlib.closing(RunFolder(path, ensemble.resolved.dataset.fingerprint())) as record:
         return run.go(record, go_on=True)
+
+
+def _as_started(options: EngineOptions, started: Event) -> ResolvedOptions:
+    """What was not said is as the first event says; another kind of device computes as is usual there."""
+    if options.engine is None:
+        device = options.device or started.get("device")
+        options = replace(options, engine=started.get("engine"), device=device)
+    resolved = resolve_options(options)
+    moved = _kind(resolved.device) != _kind(started.get("device", "cpu"))
+    if options.precision is None and not moved:
+        resolved = replace(resolved, precision=started.get("precision", resolved.precision))
+    return resolved
+
+
+def _kind(device: str) -> str:
+    return device.partition(":")[0]

@@ -17,6 +17,7 @@ from manyheads.cli import app
 from manyheads.config.data import DataConfig
 from manyheads.console import Screen
 from manyheads.data.pack import pack
+from manyheads.engine.options import ResolvedOptions
 from manyheads.errors import Stopped
 from manyheads.setup.resolve import resolve
 from manyheads.studies.paper import command
@@ -364,7 +365,7 @@ def test_they_start_and_say_how_long_they_take(
         "model": {"backbone": "resnet8", "width": 4},
     }
     mhd = scale.at(scale.mhd.with_values(**less), stand_in)
-    job = Job("baselines s = 100, MHD", "imagenet", mhd, tmp_path / "run", {"engine": "plain"})
+    job = Job("baselines s = 100, MHD", "imagenet", mhd, tmp_path / "run", ResolvedOptions("plain"))
     command.try_all(Screen(quiet=True), [job], 2)
     assert "1/1 baselines s = 100, MHD: 2 steps in" in capsys.readouterr().out
     assert "hours on this hardware" in command.estimate([job])

@@ -15,6 +15,7 @@ import pytest
 
 from manyheads import Experiment
 from manyheads.engine.cores import usable_cores
+from manyheads.engine.options import ResolvedOptions
 from manyheads.studies.paper.code import code_of_numbers
 from manyheads.studies.paper.estimate import seconds_for, try_out
 from manyheads.studies.paper.jobs import CellFailed, CellWorkerLost, Job, JobList, plan
@@ -27,7 +28,7 @@ from manyheads.studies.paper.runner import RunnerObserver, _next, run_all
 from manyheads.studies.paper.scales import SCALES
 from tests.studies.paper import Here, a_result
 
-HOW = {"engine": "plain", "device": None, "precision": None}
+PLAIN = ResolvedOptions("plain")
 DIGITS = SCALES["digits"]
 
 
@@ -47,7 +48,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def planned(one: Reproduction, tmp_path: Path, *others: Reproduction, **values: object) -> JobList:
-    given = {"seeds": 2, "only": [], "data": None, "stored": {}, "out": tmp_path / "out", "how": HOW}
+    given = {"seeds": 2, "only": [], "data": None, "stored": {}, "out": tmp_path / "out", "options": PLAIN}
     return plan([one, *others], DIGITS, **(given | values))  # type: ignore[arg-type]
 
 
@@ -156,7 +157,7 @@ def test_data_may_move_while_a_cell_is_stopped(
     tiny: Experiment, small_npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = {"source": "npz", "path": str(small_npz), "primary_labels": {"per_client": 2}}
-    job = Job("npz", "digits", tiny.with_values(data=data), tmp_path / "npz", HOW)
+    job = Job("npz", "digits", tiny.with_values(data=data), tmp_path / "npz", PLAIN)
     with monkeypatch.context() as for_once:
         told = iter([partial(os.kill, os.getpid(), signal.SIGINT)])  # the first that is told stops it
         for_once.setattr(
@@ -173,14 +174,13 @@ def test_data_may_move_while_a_cell_is_stopped(
 
 
 def test_a_run_does_not_change_from_gpu_to_cpu_on_its_way(quick: Reproduction, tmp_path: Path) -> None:
-    def folder(**how: str | None) -> str:
-        return planned(quick, tmp_path, seeds=1, how=HOW | how).jobs[0].folder.name
+    def folder(engine: str, device: str = "cpu", precision: str = "float32") -> str:
+        options = ResolvedOptions(engine, device, precision=precision)
+        return planned(quick, tmp_path, seeds=1, options=options).jobs[0].folder.name
 
-    assert folder() == folder(engine="parallel")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("torch.cuda.is_available", lambda: True)
-        assert "-cuda-" in folder(device="cuda")
-        assert folder(device="cuda", precision="float32") != folder(device="cuda", precision="tf32")
+    assert folder("plain") == folder("parallel")
+    assert "-cuda-" in folder("plain", "cuda")
+    assert folder("plain", "cuda") != folder("plain", "cuda", "tf32")
 
 
 @pytest.mark.usefixtures("in_this_process")
@@ -203,6 +203,7 @@ SCRIPT = """
 from pathlib import Path
 import sys
 from manyheads.config.experiment import Experiment
+from manyheads.engine.options import ResolvedOptions
 from manyheads.errors import Stopped
 from manyheads.studies.paper.jobs import Job
 from manyheads.studies.paper.runner import run_all
@@ -210,7 +211,7 @@ from manyheads.studies.paper.runner import run_all
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     jobs = [
-        Job(name, "digits", Experiment.load(folder / f"{name}.toml"), folder / name, {"engine": "plain"})
+        Job(name, "digits", Experiment.load(folder / f"{name}.toml"), folder / name, ResolvedOptions())
         for name in ("long", "short")
         if not (folder / "results" / "digits").exists() or not list((folder / "results" / "digits").glob(f"{name}*"))
     ]
@@ -262,16 +263,16 @@ def test_workers_do_not_outlive_who_started_them(tiny: Experiment, tmp_path: Pat
 
 
 def test_other_engines_have_the_machine_for_themselves(tiny: Experiment, tmp_path: Path) -> None:
-    def share(**how: str) -> float:
-        return Job("x", "digits", tiny, tmp_path, how).share
+    def share(engine: str, device: str = "cpu") -> float:
+        return Job("x", "digits", tiny, tmp_path, ResolvedOptions(engine, device)).share
 
-    assert share(engine="plain") == share(engine="plain", device="cpu") == 1.0 / usable_cores()
-    assert share(engine="parallel") == share(engine="ray") == share(engine="plain", device="cuda") == 1.0
+    assert share("plain") == 1.0 / usable_cores()
+    assert share("parallel") == share("ray") == share("plain", "cuda") == 1.0
 
 
 def test_a_few_steps_tell_how_long_all_take(tiny: Experiment, tmp_path: Path) -> None:
-    job = Job("mhd", "digits", tiny, tmp_path / "run", HOW)
-    longer = Job("mhd", "digits", tiny.with_values(training={"steps": 10 * tiny.training.steps}), tmp_path, HOW)
+    job = Job("mhd", "digits", tiny, tmp_path / "run", PLAIN)
+    longer = Job("mhd", "digits", tiny.with_values(training={"steps": 10 * tiny.training.steps}), tmp_path, PLAIN)
     assert longer.work == 10 * job.work
     assert seconds_for(longer) > seconds_for(job) > 0.0
     assert try_out(job, 2) > 0.0
@@ -280,7 +281,7 @@ def test_a_few_steps_tell_how_long_all_take(tiny: Experiment, tmp_path: Path) ->
 
 def test_cells_share_a_gpu_as_their_clients_fill_it(tiny: Experiment, tmp_path: Path) -> None:
     def job(clients: int) -> Job:
-        return Job("x", "digits", tiny.with_values(clients=clients), tmp_path, {"engine": "cuda"})
+        return Job("x", "digits", tiny.with_values(clients=clients), tmp_path, ResolvedOptions("cuda", "cuda"))
 
     large, half, one = job(4), job(2), job(1)
     assert _next([large], [], None) is large

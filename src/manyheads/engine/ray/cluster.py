@@ -13,10 +13,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from manyheads.engine.base import EngineOptions
 from manyheads.engine.cores import usable_cores
+from manyheads.engine.options import ResolvedOptions
 from manyheads.errors import ConfigurationError
-from manyheads.setup.device import device_named
 
 CONNECT_SECONDS = 12.0
 PROBE = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False)"
@@ -91,21 +90,17 @@ def free_resources() -> dict[str, float]:
         time.sleep(0.1)
 
 
-def shares(free: Mapping[str, float], actors: int, kind: str, options: EngineOptions) -> dict[str, float]:
+def shares(free: Mapping[str, float], actors: int, options: ResolvedOptions) -> dict[str, float]:
     """What each actor asks for, so that all find a place at the same time."""
     cpus, gpus = int(free.get("CPU", 0.0)), int(free.get("GPU", 0.0))
     if cpus < 1:
         raise ConfigurationError("--engine ray: the cluster has no free CPU; wait until another job has ended")
     asks = {"num_cpus": share(cpus, actors)}
-    if kind == "cuda":
+    if options.device != "cpu":
         if gpus < 1:
             raise ConfigurationError(f"--device {options.device}: the cluster has no free GPU; take --device cpu")
         given = options.gpus_per_client
-        if given is not None and given <= 0.0:
-            raise ConfigurationError(f"--gpus-per-client {given}: must be above 0, such as 0.25")
         asks["num_gpus"] = share(gpus, actors) if given is None else given
-    elif options.gpus_per_client is not None:
-        raise ConfigurationError(f"--gpus-per-client {options.gpus_per_client}: needs --device cuda")
     return asks
 
 
@@ -113,11 +108,6 @@ def share(units: int, actors: int) -> float:
     """Of a unit: 1, or less where actors have to share. Every unit holds a whole number of actors."""
     together = math.ceil(actors / units)
     return 1.0 if together <= 1 else math.floor(10_000 / together) / 10_000
-
-
-def device_type(name: str) -> str:
-    """Whether that device is there is for the actors to find out."""
-    return "cuda" if name.split(":")[0] == "cuda" else device_named(name).type
 
 
 @contextlib.contextmanager

@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from manyheads.engine.base import EngineOptions, Progress
+from manyheads.engine.base import Progress
 from manyheads.engine.failure import RemoteError
+from manyheads.engine.options import ResolvedOptions
 from manyheads.engine.ray.actor import Actor, as_stored
-from manyheads.engine.ray.cluster import connect, device_type, free_resources, import_ray, reason_of, shares
+from manyheads.engine.ray.cluster import connect, free_resources, import_ray, reason_of, shares
 from manyheads.engine.remote import ClientPayload, Remote
 from manyheads.errors import ConfigurationError, WorkerLost
 from manyheads.setup.build import Ensemble
@@ -26,7 +27,7 @@ PLACE_SECONDS = 300.0  # until every actor must have found its place and its cli
 class RayEngine(Remote):
     """One actor for each node of the graph: the members of a group average often, and live together."""
 
-    def __init__(self, ensemble: Ensemble, options: EngineOptions) -> None:
+    def __init__(self, ensemble: Ensemble, options: ResolvedOptions) -> None:
         super().__init__(ensemble, len(ensemble.resolved.groups), options)
         self._actors: list[Any] = []
         self._ours = connect(options.address)
@@ -36,11 +37,11 @@ class RayEngine(Remote):
             self.close()
             raise
 
-    def _place(self, options: EngineOptions) -> None:
+    def _place(self, options: ResolvedOptions) -> None:
         """Start the actors, and give each its clients."""
         ray = import_ray()
-        kind = device_type(options.device)
-        asks = shares(free_resources(), len(self._nodes), kind, options)
+        kind = options.device.partition(":")[0]
+        asks = shares(free_resources(), len(self._nodes), options)
         actor: Any = ray.remote(max_restarts=0, max_task_retries=0, concurrency_groups={"watch": 1}, **asks)(Actor)
         shared = ray.put(as_stored(self._ensemble.resolved))
         self._actors = [actor.remote() for _ in self._nodes]

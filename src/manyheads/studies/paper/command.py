@@ -69,7 +69,7 @@ def run(screen: Screen, planned: JobList, request: Request) -> None:
     before = f", {done} were run again before this was stopped" if done else ""
     runs = "1 run" if len(jobs) == 1 else f"{len(jobs)} runs"
     screen.say(f"{runs} to do{stale if planned.stale else ''}{go_on}{before}, {planned.stored} stored")
-    slow = request.scale.for_gpu and request.how["engine"] != "cuda"
+    slow = request.scale.for_gpu and request.options.engine != "cuda"
     if jobs and (request.scale.estimated or slow):
         screen.say(estimate(jobs))
     with screen.work(request.scale.name, sum(job.work for job in jobs)) as move:

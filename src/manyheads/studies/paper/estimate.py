@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from manyheads.config.experiment import Experiment
-from manyheads.engine import ENGINES, home, options_for
+from manyheads.engine import ENGINES
 from manyheads.engine.base import Window
 from manyheads.engine.cores import usable_cores
+from manyheads.engine.resolve import home
 from manyheads.setup.build import assemble
 from manyheads.studies.paper.jobs import Job
 from manyheads.studies.paper.one_job import let_go_of_memory
@@ -18,10 +19,10 @@ from manyheads.training.stop import one_thread
 
 def seconds_for(job: Job) -> float:
     """About how long a job takes here, from a few steps of it; on a CPU from two clients with small batches."""
-    options = options_for(**job.how)
+    options = job.options
     on_cpu = options.device == "cpu"
     tried, steps = (_smaller(job.experiment), 1) if on_cpu else (job.experiment, 10)
-    engine = ENGINES[job.how["engine"]](assemble(tried, home(job.how["engine"], options.device)), options)
+    engine = ENGINES[options.engine](assemble(tried, home(options)), options)
     with one_thread(), contextlib.closing(engine):
         engine.exchange(step=0)
         engine.train(Window(0, steps), lambda _: None)
@@ -51,5 +52,5 @@ def try_out(job: Job, steps: int) -> float:
         values["algorithm"] = {"first_private_steps": 0, "digest_steps": steps - 1, "revisit_steps": 1}
     elif job.experiment.algorithm.name == "mhd":
         values["algorithm"] = {"pool_every": min(job.experiment.algorithm.options()["pool_every"], steps - 1)}
-    train(job.experiment.with_values(**values), **job.how)
+    train(job.experiment.with_values(**values), options=job.options)
     return time.perf_counter() - began

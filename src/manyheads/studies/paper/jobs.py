@@ -1,13 +1,12 @@
 """Cells that are to be run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from manyheads.config.experiment import Experiment
-from manyheads.engine import options_for
 from manyheads.engine.cores import usable_cores
+from manyheads.engine.options import ResolvedOptions
 from manyheads.errors import TrainingError
 from manyheads.studies.paper.code import code_of_numbers, first_like, same_numbers
 from manyheads.studies.paper.keys import key_of, slug
@@ -16,7 +15,6 @@ from manyheads.studies.paper.results import Stored
 from manyheads.studies.paper.scales import Scale
 
 FULL_GPU = 4  # clients whose steps fill a GPU: more at a time would only wait for each other
-How = Mapping[str, Any]  # the keywords of `train` that say how windows are run
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,7 @@ class Job:
     scale: str
     experiment: Experiment
     folder: Path
-    how: How
+    options: ResolvedOptions
     again: bool = False  # also where its run has ended already
 
     @property
@@ -42,9 +40,9 @@ class Job:
     @property
     def share(self) -> float:
         """How much of the machine it keeps busy: a core, or the part of a GPU that its clients fill."""
-        if self.how["engine"] == "cuda":
+        if self.options.engine == "cuda":
             return min(1.0, self.experiment.clients / FULL_GPU)
-        on_a_core = self.how["engine"] == "plain" and (self.how.get("device") or "cpu") == "cpu"
+        on_a_core = self.options.engine == "plain" and self.options.device == "cpu"
         return 1.0 / usable_cores() if on_a_core else 1.0
 
 
@@ -66,7 +64,7 @@ def plan(
     data: Path | None,
     stored: Stored,
     out: Path,
-    how: How,
+    options: ResolvedOptions,
     again: bool = False,
     keep: bool = False,
 ) -> JobList:
@@ -92,17 +90,16 @@ def plan(
                         continue
                     stale += 1
                 label = f"{reproduction.name} {name}"
-                made_by = f"{first_like(code_of_numbers())[:6]}{_device(how)}"
+                made_by = f"{first_like(code_of_numbers())[:6]}{_device(options)}"
                 folder = out / scale.name / f"{slug(label)}-seed-{seed}-{at[0][:6]}-{made_by}"
-                own.append(Job(label, scale.name, scale.at(cell.with_values(seed=seed), data), folder, how, again))
+                own.append(Job(label, scale.name, scale.at(cell.with_values(seed=seed), data), folder, options, again))
                 due.add(at)
         jobs += sorted(own, key=lambda job: -job.work)
     return JobList(jobs, len(done), stale)
 
 
-def _device(how: How) -> str:
+def _device(options: ResolvedOptions) -> str:
     """What a run may not change on its way: of a CPU all engines give the same bits."""
-    options = options_for(**how)
     return "" if options.device == "cpu" else f"-{options.device.partition(':')[0]}-{options.precision}"
 
 

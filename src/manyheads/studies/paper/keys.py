@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from manyheads.algorithms import make_algorithm
 from manyheads.config.experiment import Experiment
 
 
@@ -20,6 +19,8 @@ def key_of(experiment: Experiment) -> str:
 
 def non_default_keys(experiment: Experiment) -> dict[str, Any]:
     """What differs from defaults, without what is not about numbers: paths, how often something is written down."""
+    from manyheads.algorithms import make_algorithm  # late, as all that imports PyTorch: a mistake is told without it
+
     values = experiment.model_dump(exclude_none=True, exclude_defaults=True)
     values["data"].pop("path", None)
     if isinstance(values["data"].get("public"), dict):

@@ -18,7 +18,7 @@ from typing import Any
 import tomli_w
 import torch
 
-from manyheads.errors import ManyheadsError
+from manyheads.errors import Interrupted, ManyheadsError
 from manyheads.files import write_whole
 from manyheads.runs.read import read_summary
 from manyheads.setup.build import Ensemble
@@ -26,7 +26,6 @@ from manyheads.studies.paper.code import code_of_numbers
 from manyheads.studies.paper.jobs import CellFailed, Job
 from manyheads.studies.paper.results import CellResult, result_of
 from manyheads.training.observer import SilentObserver
-from manyheads.training.result import Interrupted
 from manyheads.training.start import resume, train
 
 TELL_SECONDS = 0.5
@@ -128,7 +127,7 @@ def _run(job: Job) -> str:
         _point_at_data(job)
     go = partial(resume, job.folder) if go_on else partial(train, job.experiment, job.folder)
     try:
-        return str(go(**job.how, observer=telling).summary["device"])
+        return str(go(job.options, telling).summary["device"])
     finally:
         telling.tell()
 

@@ -2,16 +2,13 @@
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import torch
-
 from manyheads.config.messages import nearest
-from manyheads.data.sources.packs import read_card
-from manyheads.engine import options_for
+from manyheads.engine.options import EngineOptions, ResolvedOptions
 from manyheads.errors import ConfigurationError, DataError
-from manyheads.studies.paper.jobs import How, Job, JobList, plan
+from manyheads.studies.paper.jobs import Job, JobList, plan
 from manyheads.studies.paper.names import NAMES
 from manyheads.studies.paper.places import called
 from manyheads.studies.paper.reproduction import Reproduction
@@ -32,9 +29,7 @@ class Request:
     seeds: int | None = None
     only: Sequence[str] = ()
     data: Path | None = None
-    engine: str | None = None
-    device: str | None = None
-    precision: str | None = None
+    said: EngineOptions = field(default_factory=EngineOptions)  # of engines; what is left open depends on the scale
     at_once: int | None = None
     out: Path = Path("runs/reproduce")
     again: bool = False
@@ -42,12 +37,14 @@ class Request:
     steps: int | None = None  # only a few, to see whether it starts
 
     @property
-    def how(self) -> How:
+    def options(self) -> ResolvedOptions:
         """The GPU where there is one and it is worth it."""
-        usual = "cuda" if self.scale.for_gpu and self.device != "cpu" and torch.cuda.is_available() else "plain"
-        how: How = {"engine": self.engine or usual, "device": self.device, "precision": self.precision}
-        options_for(**how)  # a mistake in it is said once, before anything starts
-        return how
+        import torch  # late: a mistake in a name is told without it
+
+        from manyheads.engine.resolve import resolve_options
+
+        usual = "cuda" if self.scale.for_gpu and self.said.device != "cpu" and torch.cuda.is_available() else "plain"
+        return resolve_options(replace(self.said, engine=self.said.engine or usual))
 
     def plan(self, names: Sequence[Reproduction], stored: Stored) -> JobList:
         """What has to be run of these names, beside what is stored."""
@@ -59,7 +56,7 @@ class Request:
             data=self.data,
             stored=stored,
             out=self.out,
-            how=self.how,
+            options=self.options,
             again=self.again or self.steps is not None,
             keep=self.keep,
         )
@@ -112,6 +109,8 @@ def check_data(jobs: Sequence[Job], request: Request) -> None:
     if jobs and request.scale.mhd.data.source == "packed":
         if request.data is None:
             raise ConfigurationError("--data: missing; give the folder that `manyheads pack` made of ImageNet")
+        from manyheads.data.sources.packs import read_card
+
         try:
             read_card(request.data)
         except (ConfigurationError, DataError):

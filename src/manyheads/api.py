@@ -1,0 +1,38 @@
+"""What `import manyheads` offers to whoever trains from Python."""
+
+from pathlib import Path
+from typing import Unpack
+
+from manyheads.config.experiment import Experiment
+from manyheads.engine.options import EngineKeywords, EngineOptions
+from manyheads.training import start
+from manyheads.training.observer import Observer
+from manyheads.training.result import Result
+
+
+def train(
+    experiment: Experiment | str | Path,
+    folder: str | Path | None = None,
+    *,
+    observer: Observer | None = None,
+    **how: Unpack[EngineKeywords],
+) -> Result:
+    """Run an experiment (or the TOML file of one) from the beginning; with a folder, record and save it there.
+
+    `engine` is "plain", "parallel", "cuda" or "ray", `device` "cpu" or "cuda". `workers` are those of engine
+    "parallel"; `address` and `gpus_per_client` belong to engine "ray"; `precision` is that of a GPU (bf16, tf32 or
+    float32). `profile` writes a trace of two steps into the folder, beside where the time went, which
+    `summary["time"]` always says. Code that the experiment names is imported: it is your experiment.
+    """
+    return start.train(experiment, folder, EngineOptions(**how), observer)
+
+
+def resume(
+    folder: str | Path, *, trust_code: bool = False, observer: Observer | None = None, **how: Unpack[EngineKeywords]
+) -> Result:
+    """Go on with a run that was stopped or killed; it ends as if it had never been.
+
+    On the engine and device that it was started on, in the same precision, unless told otherwise. Code that it names
+    is imported where you made this run here, or with `trust_code`.
+    """
+    return start.resume(folder, EngineOptions(**how), observer, trust_code=trust_code)

@@ -1,0 +1,84 @@
+"""What a person may tell an engine. It is checked without PyTorch, so that a mistake is answered at once."""
+
+from dataclasses import dataclass
+from typing import TypedDict
+
+from manyheads.config.device import check_device
+from manyheads.config.messages import nearest
+from manyheads.engine import ENGINES
+from manyheads.errors import ConfigurationError
+
+PRECISIONS = ("bf16", "tf32", "float32")
+
+
+class EngineKeywords(TypedDict, total=False):
+    """The fields of `EngineOptions`, as keywords of `train` and `resume`."""
+
+    engine: str | None
+    device: str | None
+    workers: int | None
+    address: str | None
+    gpus_per_client: float | None
+    precision: str | None
+    profile: bool
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """How windows are run; each engine reads what concerns it. None: as is usual, or as a run was started."""
+
+    engine: str | None = None  # plain, parallel, cuda or ray
+    device: str | None = None  # cpu or cuda
+    workers: int | None = None  # parallel: how many processes; None: as many as there are cores
+    address: str | None = None  # ray: HOST:PORT of a cluster that is there already; None: one on this machine
+    gpus_per_client: float | None = None  # ray: a share, or several; None: what there is, divided evenly
+    precision: str | None = None  # in which a GPU computes: bf16, tf32 or float32
+    profile: bool = False  # write a trace of two steps into the run folder
+
+    def __post_init__(self) -> None:
+        if self.engine is not None and self.engine not in ENGINES:
+            raise ConfigurationError(f"--engine {self.engine}: unknown engine; {nearest(self.engine, ENGINES)}")
+        if self.device is not None:
+            check_device(self.device)
+        if self.precision is not None and self.precision not in PRECISIONS:
+            known = nearest(self.precision, PRECISIONS)
+            raise ConfigurationError(f"--precision {self.precision}: unknown precision; {known}")
+        if self.engine is not None:
+            _check_together(self, self.engine)
+
+
+@dataclass(frozen=True)
+class ResolvedOptions(EngineOptions):
+    """The same with nothing left open that every engine reads: what `resolve_options` makes."""
+
+    engine: str = "plain"
+    device: str = "cpu"
+    precision: str = "float32"
+
+
+def _check_together(options: EngineOptions, engine: str) -> None:
+    """Refuse what an engine does not understand."""
+    belongs = {
+        "workers": (options.workers, "parallel"),
+        "address": (options.address, "ray"),
+        "gpus-per-client": (options.gpus_per_client, "ray"),
+    }
+    for name, (value, owner) in belongs.items():
+        if value is not None and engine != owner:
+            raise ConfigurationError(f"--{name} {value}: belongs to --engine {owner}, not to {engine}; leave it out")
+    on_cpu = options.device is None or options.device == "cpu"
+    if engine == "cuda" and options.device == "cpu":
+        raise ConfigurationError("--engine cuda --device cpu: it needs a GPU; for a CPU take --engine parallel")
+    if engine == "parallel" and not on_cpu:
+        raise ConfigurationError(
+            f"--device {options.device}: the workers of --engine parallel train on the CPU; "
+            "take --engine cuda, or --engine plain"
+        )
+    if engine != "cuda" and on_cpu and options.precision not in (None, "float32"):
+        raise ConfigurationError(
+            f"--precision {options.precision}: a CPU computes in float32; leave it out, or --device cuda"
+        )
+    if (share := options.gpus_per_client) is not None and share <= 0.0:
+        raise ConfigurationError(f"--gpus-per-client {share}: must be above 0, such as 0.25")
+    if share is not None and on_cpu:
+        raise ConfigurationError(f"--gpus-per-client {share}: needs --device cuda")

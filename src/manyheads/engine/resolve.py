@@ -1,0 +1,25 @@
+"""What follows where nothing was said about an engine, and whether the device is there."""
+
+from dataclasses import asdict
+
+import torch
+
+from manyheads.engine.options import EngineOptions, ResolvedOptions
+from manyheads.setup.device import device_named
+
+
+def resolve_options(options: EngineOptions) -> ResolvedOptions:
+    """Fill in what was not said, and refuse a device that is not there."""
+    engine = options.engine or "plain"
+    device = options.device or ("cuda" if engine == "cuda" else "cpu")
+    if engine == "ray":  # another machine may have it, which is for the actors to find out
+        kind = torch.device(device).type
+    else:
+        kind = device_named(device, "take --engine parallel" if engine == "cuda" else "take cpu").type
+    precision = options.precision or ("float32" if kind == "cpu" else "bf16")
+    return ResolvedOptions(**asdict(options) | {"engine": engine, "device": device, "precision": precision})
+
+
+def home(options: ResolvedOptions) -> str:
+    """Where the process that was started keeps the clients: those of a cluster may train on GPUs that are not here."""
+    return "cpu" if options.engine == "ray" else options.device
