@@ -6,7 +6,6 @@ The sections mirror the file: `[data]`, `[model]`, `[algorithm]`, `[graph]`, `[t
 
 import hashlib
 import json
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,7 +19,7 @@ from pydantic import (
 
 from manyheads.config.data import DataConfig
 from manyheads.config.messages import explain, known_keys
-from manyheads.config.toml import apply_override, names_an_entry, read_text, without_none
+from manyheads.config.toml import apply_override, names_an_entry, parse, read_text, without_none
 from manyheads.config.types import Count, NonNegative, OpenSection, Positive, Section
 from manyheads.errors import ConfigurationError
 
@@ -122,8 +121,8 @@ class Experiment(Section):
     @classmethod
     def from_toml(cls, text: str, name: str = "experiment", overrides: Iterable[str] = ()) -> "Experiment":
         try:
-            values = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+            values = parse(text)
+        except ValueError as error:
             raise ConfigurationError(f"{name}: not valid TOML: {error}") from None
         # A new name comes first: it lets go of the keys that belonged to the old one.
         for override in sorted(overrides, key=lambda text: not names_an_entry(text)):

@@ -6,6 +6,10 @@ from typing import Any
 
 from manyheads.errors import ConfigurationError
 from manyheads.files import read_file
+from manyheads.printable import printable
+
+MOST_LEVELS, MOST_LETTERS = 16, 100
+TOO_DEEP, TOO_LARGE = f"nested more than {MOST_LEVELS} levels deep", "a number of more than 64 bits"
 
 
 def read_text(path: Path) -> str:
@@ -22,24 +26,72 @@ def read_text(path: Path) -> str:
         raise ConfigurationError(f"{path}: not a text file") from None
 
 
+def parse(text: str) -> dict[str, Any]:
+    """Return what a TOML text says. A ValueError says in one line why it is none, or none that an experiment can be."""
+    try:
+        values = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError(TOO_DEEP) from None
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError:  # Python reads numbers of 4,300 digits
+        raise ValueError(TOO_LARGE) from None
+    check_values(values)
+    return values
+
+
+def check_values(values: dict[str, Any]) -> None:
+    """Raise a ValueError where they are nested deeper, or a number is larger, than anything that reads them takes."""
+    level: list[tuple[str, Any]] = list(values.items())
+    for _ in range(MOST_LEVELS):
+        for key, value in level:
+            if isinstance(value, int) and not -(2**63) <= value < 2**63:
+                raise ValueError(f"{key}: {TOO_LARGE}")
+        level = [inner for key, value in level for inner in _inside(key, value)]
+    if level:
+        raise ValueError(TOO_DEEP)
+
+
+def _inside(key: str, value: object) -> list[tuple[str, Any]]:
+    if isinstance(value, dict):
+        return [(f"{key}.{name}", inner) for name, inner in value.items()]
+    return [(key, inner) for inner in value] if isinstance(value, list) else []
+
+
 def apply_override(values: dict[str, Any], override: str) -> None:
     path, equals, text = override.partition("=")
     if not equals or not path.strip():
-        raise ConfigurationError(f"--set {override}: write it as key.path=value")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError as error:
-        value = text.strip()  # a bare word is a string: --set graph.name=cycle
-        if value[:1] in ("{", "[", '"', "'"):
-            raise ConfigurationError(f"--set {override}: the value is not valid TOML: {error}") from None
+        raise ConfigurationError(f"--set {shown(override)}: write it as key.path=value")
+    value = _value(text, override)
     *sections, key = path.strip().split(".")
+    if len(sections) >= MOST_LEVELS:
+        raise ConfigurationError(f"--set {shown(override)}: {TOO_DEEP}")
     for section in sections:
         values = values.setdefault(section, {})
         if not isinstance(values, dict):
-            raise ConfigurationError(f"--set {override}: {section} is not a section")
+            raise ConfigurationError(f"--set {shown(override)}: {section} is not a section")
     if names_an_entry(override) and values.get(key) not in (None, value):
         values.clear()
     values[key] = value
+
+
+def _value(text: str, override: str) -> Any:
+    """The value of an override, written as in TOML; a bare word is a string: --set graph.name=cycle."""
+    try:
+        values = parse(f"value = {text}")
+    except ValueError as error:
+        word, toml = text.strip(), isinstance(error, tomllib.TOMLDecodeError)
+        if toml and word[:1] not in ("{", "[", '"', "'") and len(word.splitlines()) < 2:
+            return word
+        raise ConfigurationError(f"--set {shown(override)}: the value is not valid TOML: {error}") from None
+    if len(values) > 1:
+        raise ConfigurationError(f"--set {shown(override)}: several lines; give each key a --set of its own")
+    return values["value"]
+
+
+def shown(text: str) -> str:
+    """One line of what may be of any length."""
+    return printable(text) if len(text) <= MOST_LETTERS else f"{printable(text[:MOST_LETTERS])}..."
 
 
 def names_an_entry(override: str) -> bool:
