@@ -19,6 +19,7 @@ from manyheads.console import Screen
 from manyheads.data.pack import pack
 from manyheads.engine.options import ResolvedOptions
 from manyheads.errors import Stopped
+from manyheads.rounding import rounding
 from manyheads.setup.resolve import resolve
 from manyheads.studies.paper import command
 from manyheads.studies.paper.claims import Claim, above, at
@@ -273,15 +274,17 @@ def test_what_is_stored_can_be_verified(quick: Reproduction) -> None:
     assert len(list(Path("runs/reproduce/other-numbers/digits/quick").iterdir())) == 1
     told["shared_accuracy"][0] -= 0.0123
     told["clients"][0]["private_accuracy"][0] += 0.5
-    told["hardware"], told["code"] = "an abacus", "no code of ours"
+    told["rounding"], told["code"] = "upwards", "no code of ours"
     stored[0].write_text(json.dumps(told))
     checked = call("quick", "--verify")
     assert checked.exit_code == 2
-    assert "at most 0 points apart, of all accuracies 50. On another processor" in " ".join(checked.stderr.split())
-    said = " ".join(checked.output.split())
-    assert "other numbers than are stored (those are by other code, no code ; those are by an abacus, plain" in said
-    assert f"these by {processor()}, plain" in said
-    assert torch.backends.cpu.get_cpu_capability() in processor()
+    assert "0 points apart, of all accuracies 50. On a processor that rounds otherwise" in " ".join(
+        checked.stderr.split()
+    )
+    said, here = " ".join(checked.output.split()), processor()
+    assert f"(those are by other code, no code ; those are by {here} (rounding upwards), plain" in said
+    assert f"these by {here} (rounding {rounding()}), plain" in said
+    assert torch.backends.cpu.get_cpu_capability() in here
     assert "not the same: clients)" in said
     assert "1 of 2 gave other numbers than are stored" in checked.stderr
     assert json.loads(stored[0].read_text()) == told  # nothing that is stored is replaced

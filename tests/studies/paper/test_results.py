@@ -13,6 +13,7 @@ from manyheads.studies.paper import code
 from manyheads.studies.paper.code import bare, code_of_numbers, first_like, same_numbers
 from manyheads.studies.paper.keys import key_of
 from manyheads.studies.paper.results import MEASURED, CellResult, read_results, write_result
+from manyheads.studies.paper.verify import why_elsewhere
 from tests.studies.paper import a_result
 
 ROOT = Path(__file__).parents[3]
@@ -112,6 +113,23 @@ def test_what_was_read_is_written_as_it_was(tmp_path: Path) -> None:
     for path in sorted((ROOT / "experiments" / "mhd" / "results" / "cifar100").glob("self-*.json")):
         result = CellResult.model_validate_json(path.read_bytes())
         assert write_result(tmp_path, result).read_bytes() == path.read_bytes()
+
+
+def test_processors_are_alike_that_round_alike_and_by_name_where_nobody_asked() -> None:
+    mine, yours = a_result(0.5, rounding="up"), a_result(0.5, rounding="up", hardware="an abacus")
+    earlier, elsewhere = a_result(0.5), a_result(0.5, hardware="an abacus")
+    assert mine.rounds_like(yours)
+    assert not mine.rounds_like(a_result(0.5, rounding="down"))
+    assert not mine.rounds_like(a_result(0.5, rounding="up", torch="1"))
+    assert mine.rounds_like(earlier)
+    assert not mine.rounds_like(elsewhere)
+    assert why_elsewhere(mine, yours) == ""
+    said = why_elsewhere(mine, a_result(0.5, rounding="down"))
+    assert said.startswith(
+        "those are by a laptop (rounding up), plain engine, float32, torch 0, these by a laptop (round"
+    )
+    assert why_elsewhere(earlier, mine) == "those do not tell how their processor rounds"
+    assert why_elsewhere(earlier, elsewhere).startswith("those are by a laptop, plain")
 
 
 def test_a_cell_is_stored_once_whoever_ran_it(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ import torch
 
 from manyheads.errors import Interrupted, ManyheadsError
 from manyheads.files import write_whole
+from manyheads.rounding import rounding
 from manyheads.runs.read import read_summary
 from manyheads.setup.build import Ensemble
 from manyheads.studies.paper.code import code_of_numbers
@@ -97,7 +98,8 @@ def run_job(job: Job) -> CellResult | None:
     idle.clear()
     try:
         device = _run(job)
-        return result_of(job.experiment, job.folder, cell=job.cell, scale=job.scale, hardware=hardware(device))
+        name, asked = hardware(device), None if on_gpu(device) else rounding()
+        return result_of(job.experiment, job.folder, cell=job.cell, scale=job.scale, hardware=name, rounding=asked)
     except Interrupted:
         return None
     except ManyheadsError as error:
@@ -152,15 +154,17 @@ def let_go_of_memory() -> None:
         torch.cuda.empty_cache()
 
 
+def on_gpu(device: str) -> bool:
+    return torch.device(device).type == "cuda"
+
+
 def hardware(device: str) -> str:
     """The name of what computed."""
-    if torch.device(device).type == "cuda":
-        return torch.cuda.get_device_name(torch.device(device))
-    return processor()
+    return torch.cuda.get_device_name(torch.device(device)) if on_gpu(device) else processor()
 
 
 def processor() -> str:
-    """With the vector instructions that PyTorch uses on it: sums are in another order with others."""
+    """With the vector instructions that PyTorch uses on it."""
     listed = Path("/proc/cpuinfo")
     names = re.findall(r"model name\s*: (.*)", listed.read_text()) if listed.exists() else []
     return f"{names[0].strip() if names else platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"

@@ -45,6 +45,7 @@ class CellResult(BaseModel):
     version: str
     torch: str
     hardware: str
+    rounding: str | None = None  # its fingerprint; None on a GPU, and where an earlier version stored it
     engine: str
     precision: str
     seconds: float
@@ -71,11 +72,18 @@ class CellResult(BaseModel):
     @property
     def made_by(self) -> str:
         """All that last bits may depend on, beside the code."""
-        return f"{self.hardware}, {self.engine} engine, {self.precision}, torch {self.torch}"
+        how = f" (rounding {self.rounding})" if self.rounding else ""
+        return f"{self.hardware}{how}, {self.engine} engine, {self.precision}, torch {self.torch}"
+
+    def rounds_like(self, other: "CellResult") -> bool:
+        """Whether the same code gives the same bits there: by fingerprint if both have one, otherwise by name."""
+        asked = self.rounding is not None and other.rounding is not None
+        same = self.rounding == other.rounding if asked else self.hardware == other.hardware
+        return same and (self.engine, self.precision, self.torch) == (other.engine, other.precision, other.torch)
 
     def as_stored(self) -> dict[str, Any]:
         """With five decimals."""
-        text = self.model_dump_json(exclude={"experiment"})
+        text = self.model_dump_json(exclude={"experiment", *(["rounding"] if self.rounding is None else [])})
         told: dict[str, Any] = json.loads(text, parse_float=lambda number: round(float(number), 5))
         return told | {"experiment": self.experiment}
 
@@ -100,7 +108,9 @@ def _fractions(measured: Any, place: str = "") -> dict[str, float]:
     return {place: measured} if isinstance(measured, float) else {}
 
 
-def result_of(experiment: Experiment, folder: Path, *, cell: str, scale: str, hardware: str) -> CellResult:
+def result_of(
+    experiment: Experiment, folder: Path, *, cell: str, scale: str, hardware: str, rounding: str | None
+) -> CellResult:
     """What is kept of a finished run."""
     summary, events = read_summary(folder), read_events(folder)
     judged = {event["after"]: event for event in events if event.get("after") and event["part"] == "test"}
@@ -113,6 +123,7 @@ def result_of(experiment: Experiment, folder: Path, *, cell: str, scale: str, ha
         experiment=non_default_keys(experiment),
         data=Manifest.unseal(folder / "checkpoints" / "manifest.json").data,
         hardware=hardware,
+        rounding=rounding,
         after={after: [by_head[0] for by_head in event["shared_accuracy"]] for after, event in judged.items()},
         clients=[OfClient(**{name: own[name] for name in OfClient.model_fields}) for own in summary["clients"]],
         **{name: summary[name] for name in _AS_IN_SUMMARY},

@@ -15,7 +15,7 @@ from manyheads.studies.paper.results import MEASURED, CellResult, Stored, read_r
 from manyheads.studies.paper.runner import run_all
 
 ELSEWHERE = (
-    "On another processor or GPU, with other vector instructions, another precision or another PyTorch, last bits are "
+    "On a processor that rounds otherwise, another GPU, in another precision or with another PyTorch, last bits are "
     "others, and means over clients are apart by about what seeds are; by much more, something is wrong"
 )
 
@@ -64,8 +64,16 @@ def _compared(result: CellResult, stored: Stored) -> str:
         return "the numbers that are stored"
     why = ["those are of other data"] if before.data not in (None, result.data) else []
     why += [] if same_numbers(before.code) else [f"those are by other code, {before.code[:8]}"]
-    why += [f"those are by {before.made_by}, these by {result.made_by}"] if before.made_by != result.made_by else []
+    why += [elsewhere] if (elsewhere := why_elsewhere(before, result)) else []
     return f"other numbers than are stored ({'; '.join([*why, 'not the same: ' + ', '.join(apart)])})"
+
+
+def why_elsewhere(before: CellResult, now: CellResult) -> str:
+    """Say why last bits may differ, as far as the results tell; nothing if both machines were asked and round alike."""
+    if not before.rounds_like(now):
+        return f"those are by {before.made_by}, these by {now.made_by}"
+    unasked = before.rounding is None and now.rounding is not None
+    return "those do not tell how their processor rounds" if unasked else ""
 
 
 def _how_far(different: Sequence[tuple[CellResult, CellResult]]) -> str:
@@ -75,5 +83,4 @@ def _how_far(different: Sequence[tuple[CellResult, CellResult]]) -> str:
         for names in (("private_accuracy", "shared_accuracy"), MEASURED)
     )
     far = f"; means over clients are at most {means:.2g} points apart, of all accuracies {every:.2g}" if every else ""
-    made_elsewhere = any(before.made_by != now.made_by for before, now in different)
-    return far + (f". {ELSEWHERE}" if made_elsewhere else "")
+    return far + (f". {ELSEWHERE}" if any(why_elsewhere(before, now) for before, now in different) else "")
