@@ -22,7 +22,7 @@ from manyheads.data.arrays import content_hashes
 from manyheads.data.batches import Pixels, Rows, Samples
 from manyheads.exchange.form import Form
 from manyheads.exchange.message import Header
-from manyheads.exchange.predictions import Catalogue
+from manyheads.exchange.schema import TableSchema
 from manyheads.exchange.weights import Replica
 from manyheads.models.client_model import make_model
 from manyheads.outputs import Outputs
@@ -87,11 +87,11 @@ def counted() -> list[list[str]]:
         views=1,
     )
     for name, knobs in MESSAGES.items():
-        sent = MHD(exchange="predictions", **knobs).sent(HEADS, CLASSES)
+        sent = MHD(exchange="predictions", **knobs).tables(HEADS, CLASSES)
         assert sent is not None
         width = WIDTH if sent.embedding else 0
-        catalogue = Catalogue("0" * 64, sent.form, sent.rest, (width,), public, content_hashes(images), whole=True)
-        sizes[name] = len(catalogue.table(Anybody(), catalogue.declare()))  # type: ignore[arg-type]
+        schema = TableSchema("0" * 64, sent.form, sent.rest, (width,), public, content_hashes(images), whole=True)
+        sizes[name] = len(schema.encode(Anybody(), schema.every_row))  # type: ignore[arg-type]
     model_size = sizes["FedAvg: one ResNet-18"]
     return [
         [name, f"{size / 1e6:.3f} MB", f"{EXCHANGES * size / 1e6:.1f} MB", f"{model_size / size:.0f}"]

@@ -53,6 +53,8 @@ SHAPES = {  # windows of some seconds
 class Threads:
     """Not an engine: a window of each client in one of two threads."""
 
+    encodes = True
+
     def __init__(self) -> None:
         self.notes: list[str] = []
         self._pool = ThreadPoolExecutor(WORKERS, initializer=torch.set_num_threads, initargs=(1,))

@@ -17,3 +17,4 @@ class Outputs:
     probabilities_BHC: Tensor
     embedding_BE: Tensor | None  # None where it is not sent
     confidence_BH: Tensor | None = None  # where the owner measures it; otherwise it follows from probabilities
+    known_B: Tensor | None = None  # where something is said about a sample; None: about all

@@ -15,6 +15,7 @@ from manyheads.client.client import Batch, Client
 from manyheads.data.batches import Rows
 from manyheads.engine.base import Window
 from manyheads.engine.plain import PlainTrainer, exchange
+from manyheads.exchange.request import PublicRows
 from manyheads.runs.events import Event
 from manyheads.setup.build import Ensemble, assemble
 from manyheads.setup.resolve import resolve
@@ -83,11 +84,11 @@ def test_an_alignment_subset_is_drawn_anew_each_round_and_the_same_for_all(tiny:
     subsets = []
     for start in (4, 12):
         plans = [ensemble.resolved.algorithm.plan(client, start, start + 5) for client in ensemble.clients]
-        seen = [{int(position) for position in plan["public"].ravel()} for plan in plans]
+        seen = [set(np.asarray(plan.public).ravel().tolist()) for plan in plans]
         assert seen[0] == seen[1] == seen[2]  # 5 steps of 16 samples: the 40 samples twice
         assert len(seen[0]) == 40
-        assert not np.array_equal(plans[0]["public"], plans[1]["public"]), "in an order of its own"
-        assert {int(view) for view in plans[0]["view"]} == {start == 12}  # each round shows the next view
+        assert not np.array_equal(np.asarray(plans[0].public), np.asarray(plans[1].public)), "in an order of its own"
+        assert set(np.asarray(plans[0].view).tolist()) == {start == 12}  # each round shows the next view
         subsets.append(seen[0])
     assert subsets[0] != subsets[1]
     train_to(ensemble, 4)
@@ -234,7 +235,10 @@ def test_bytes_are_one_consensus_from_everybody_or_one_table_from_each_neighbour
     for graph, tables in (("complete", [1, 1, 1, 1]), ("chain", [1, 2, 2, 1])):
         ensemble = assemble(fedmd(tiny, {"alignment_samples": 40}, clients=4, graph={"name": graph}))
         train_by_hand(ensemble)
-        size = ensemble.resolved.algorithm.show(ensemble.clients[0], 12).nbytes
+        first = ensemble.clients[0]
+        assert first.schema is not None
+        rows = PublicRows(((np.arange(40), 0),))
+        size = len(first.schema.encode(first.snapshot(12), rows))
         assert 40 * 50 < size < 40 * 50 + 500
         received = [client.bytes_received for client in ensemble.clients]
         assert received == pytest.approx([2 * size * number for number in tables], abs=10)  # a step has more digits
@@ -262,8 +266,9 @@ def test_labelled_training_goes_through_the_views(tiny: Experiment) -> None:
     data = {"augment": "crop-flip", "public_views": 3}
     knobs = {"first_public_steps": 100, "first_private_steps": 0}
     ensemble = assemble(fedmd(tiny, knobs, data=data, training={"steps": 108}))
-    view = ensemble.resolved.algorithm.plan(ensemble.clients[0], 0, 100)["view"].tolist()
-    assert view == [step * 16 // 431 % 3 for step in range(100)]
+    view = ensemble.resolved.algorithm.plan(ensemble.clients[0], 0, 100).view
+    assert view is not None
+    assert view.tolist() == [step * 16 // 431 % 3 for step in range(100)]
 
 
 def test_labels_of_private_samples_are_nobody_s_public_labels(tiny: Experiment) -> None:

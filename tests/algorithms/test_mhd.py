@@ -7,6 +7,7 @@ from torch.nn.functional import cross_entropy
 
 from manyheads import Experiment
 from manyheads.algorithms.mhd import MHD
+from manyheads.client.plan import WindowPlan
 from manyheads.engine.plain import exchange
 from manyheads.setup.build import assemble
 
@@ -19,7 +20,7 @@ def test_the_loss_is_made_of_the_drawn_targets(tiny: Experiment, entries: list[i
     algorithm, client = ensemble.resolved.algorithm, ensemble.clients[0]
     assert isinstance(algorithm, MHD)
     exchange(ensemble, step=0)
-    plan = {"targets": np.array([entries]), "ramp": np.array([0.25])}
+    plan = WindowPlan(targets=np.array([entries]), arrays={"ramp": np.array([0.25])})
     batch = client.batches(0, 1, plan).at(0)
     assert batch.public is not None
     terms = algorithm.losses(client, batch, 0)

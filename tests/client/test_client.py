@@ -9,6 +9,7 @@ from torch.nn.functional import cross_entropy
 
 from manyheads import Experiment
 from manyheads.client.client import learning_rate
+from manyheads.client.plan import WindowPlan
 from manyheads.config.experiment import TrainingConfig
 from manyheads.engine.plain import exchange
 from manyheads.setup.build import assemble
@@ -24,7 +25,7 @@ def test_a_step_is_sgd_with_momentum_and_weight_decay(tiny: Experiment) -> None:
     optimizer = torch.optim.SGD(
         reference.parameters(), lr=1.0, momentum=training.momentum, weight_decay=training.weight_decay
     )
-    batches = client.batches(0, 8, {})
+    batches = client.batches(0, 8, WindowPlan())
     for step in range(8):
         rate, batch = learning_rate(training, step), batches.at(step)
         optimizer.param_groups[0]["lr"] = rate

@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 
 from manyheads import Experiment
-from manyheads.client.client import SNAPSHOTS
+from manyheads.client.client import Client
 from manyheads.data.batches import Samples
 from manyheads.engine.plain import PlainTrainer, exchange
-from manyheads.exchange.confidence import CONFIDENCES
+from manyheads.exchange.confidences import CONFIDENCES
+from manyheads.exchange.request import Request
+from manyheads.exchange.snapshot import Snapshot
 from manyheads.setup.build import Ensemble
 from manyheads.training.loop import windows
 from manyheads.training.stop import one_thread
@@ -36,6 +38,7 @@ GRAPH_KNOBS: dict[str, dict[str, Any]] = {  # for four clients
     "edges": {"edges": [[0, 1], [1, 2], [2, 3], [3, 2]]},
     "phases": {"phases": [{"steps": 5, "name": "islands", "size": 2}, {"name": "cycle"}]},
 }
+SNAPSHOTS = ("weights", "predictions")
 SHORT = {"training": {"steps": 12, "log_every": 5}, "evaluate": {"every": 6}}
 WHOLE = {"public_fraction": 0.04}  # so few public rows that a table holds all of them, instead of a window's
 
@@ -95,3 +98,12 @@ def stored_labels(samples: Samples) -> Tensor:
 def weights(ensemble: Ensemble) -> list[bytes]:
     """The numbers of every client."""
     return [client.state.values.numpy().tobytes() for client in ensemble.clients]
+
+
+def shown(client: Client, step: int) -> Snapshot:
+    """What a client shows of itself, asked for everything."""
+    client.owner.begin_exchange(step)
+    request = Request(client.index, client.index, step, None)
+    snapshot = client.origin.accept(request, client.owner.answer(request))
+    client.owner.end_exchange()
+    return snapshot

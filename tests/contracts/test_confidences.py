@@ -4,8 +4,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
-from manyheads.exchange.confidence import CONFIDENCES, confidence_of
+from manyheads.exchange.confidences import CONFIDENCES
 from manyheads.outputs import Outputs
 
 
@@ -14,7 +15,9 @@ from manyheads.outputs import Outputs
 def test_every_confidence_lies_between_that_of_no_idea_and_that_of_certainty(
     name: str, shape: list[int], classes: int, seed: int
 ) -> None:
-    measure = CONFIDENCES[name]
+    def measure(p: Tensor) -> Tensor:
+        return CONFIDENCES[name].measure(Outputs(p, None), {})
+
     scale = 10.0 ** (seed % 4)  # up to distributions whose small probabilities are exactly 0
     p = (torch.randn(*shape, classes, generator=torch.Generator().manual_seed(seed)) * scale).softmax(-1)
     confidence = measure(p)
@@ -29,5 +32,6 @@ def test_every_confidence_lies_between_that_of_no_idea_and_that_of_certainty(
 @pytest.mark.parametrize("name", CONFIDENCES)
 def test_what_the_owner_measured_goes_before_what_probabilities_say(name: str) -> None:
     p_BHC, measured_BH = torch.eye(3)[None, :2], torch.tensor([[0.25, 0.5]])
-    assert torch.equal(confidence_of(Outputs(p_BHC, None, measured_BH), CONFIDENCES[name]), measured_BH)
-    assert torch.equal(confidence_of(Outputs(p_BHC, None), CONFIDENCES[name]), CONFIDENCES[name](p_BHC))
+    confidence = CONFIDENCES[name]
+    assert torch.equal(confidence.of(Outputs(p_BHC, None, measured_BH)), measured_BH)
+    assert torch.equal(confidence.of(Outputs(p_BHC, None)), confidence.measure(Outputs(p_BHC, None), {}))

@@ -14,10 +14,10 @@ import torch
 from manyheads import Experiment
 from manyheads.algorithms import ALGORITHMS
 from manyheads.algorithms.base import Algorithm, Neighbours
-from manyheads.client.client import SNAPSHOTS, Client
+from manyheads.client.client import Client
 from manyheads.exchange.snapshot import Snapshot
 from manyheads.setup.build import Ensemble, assemble
-from tests.contracts import ALGORITHM_KNOBS, GRAPH_KNOBS, stored_images, train_by_hand, weights
+from tests.contracts import ALGORITHM_KNOBS, GRAPH_KNOBS, SNAPSHOTS, stored_images, train_by_hand, weights
 
 POOL = {"pool_size": 1, "pool_every": 2, "pool_start": "empty", "ramp": {"hold": 0.0, "rise": 0.0}}
 EXCHANGES: dict[str, dict[str, Any]] = {
@@ -144,9 +144,9 @@ def test_a_client_cannot_ask_one_that_is_not_its_neighbour(tiny: Experiment, exc
     ensemble = assemble(small(tiny, exchanges, {"name": "cycle"}))
     asked: list[int] = []
 
-    def ask(client: int) -> Snapshot:
+    def ask(client: int, *_: Any) -> Snapshot:
         asked.append(client)
-        return ensemble.resolved.algorithm.show(ensemble.clients[client], 2)
+        return ensemble.clients[client].snapshot(2)
 
     neighbours = Neighbours(ensemble.resolved.graph.neighbours(0, 2), ask)
     ensemble.resolved.algorithm.collect(ensemble.clients[0], neighbours, 2)

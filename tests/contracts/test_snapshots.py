@@ -4,22 +4,24 @@ import pytest
 import safetensors.torch
 import torch
 
-from manyheads.client.client import SNAPSHOTS, Client
+from manyheads.client.client import Client
 from manyheads.data.batches import Rows
 from manyheads.engine.base import Window
 from manyheads.engine.plain import PlainTrainer, exchange
-from manyheads.exchange.confidence import CONFIDENCES
+from manyheads.exchange.confidences import CONFIDENCES
 from manyheads.exchange.snapshot import Snapshot
 from manyheads.outputs import Outputs
 from manyheads.setup.build import Ensemble, assemble
-from tests.contracts import experiment, mhd
+from tests.contracts import SNAPSHOTS, experiment, mhd, shown
 
 KINDS = [(kind, confidence) for kind in SNAPSHOTS for confidence in CONFIDENCES]
 
 
 def trained(kind: str, confidence: str) -> Ensemble:
     """After four steps and the exchange that follows them."""
-    ensemble = assemble(experiment("mhd", algorithm=mhd(exchange=kind, confidence=confidence)))
+    # So few public samples that a table holds all of them.
+    few = {"public_fraction": 0.04}
+    ensemble = assemble(experiment("mhd", algorithm=mhd(exchange=kind, confidence=confidence), data=few))
     train(ensemble, 0, 4)
     exchange(ensemble, step=4)
     return ensemble
@@ -49,10 +51,10 @@ def same(one: Outputs, other: Outputs) -> bool:
 def test_a_snapshot_answers_with_distributions(kind: str, confidence: str) -> None:
     ensemble = trained(kind, confidence)
     client = ensemble.clients[1]
-    shown = SNAPSHOTS[kind](client, 4)
-    said = shown.outputs(some_rows(client))
-    assert (shown.client, shown.step) == (1, 4)
-    assert shown.nbytes > 0
+    snapshot = shown(client, 4)
+    said = snapshot.outputs(some_rows(client))
+    assert (snapshot.client, snapshot.step) == (1, 4)
+    assert snapshot.nbytes > 0
     samples, heads, classes = said.probabilities_BHC.shape
     assert (samples, classes) == (24, 10)
     assert ensemble.resolved.heads - 1 <= heads <= ensemble.resolved.heads  # the last head teaches nobody
@@ -60,7 +62,7 @@ def test_a_snapshot_answers_with_distributions(kind: str, confidence: str) -> No
     assert (said.probabilities_BHC >= 0.0).all()
     assert said.embedding_BE is not None
     assert said.embedding_BE.shape == (24, ensemble.resolved.embedding_widths[1])
-    assert (said.confidence_BH is not None) == (confidence == "density")
+    assert (said.confidence_BH is not None) == CONFIDENCES[confidence].fitted
     for tensor in (said.probabilities_BHC, said.embedding_BE, said.confidence_BH):
         if tensor is not None:
             assert tensor.isfinite().all()
@@ -74,27 +76,27 @@ def test_a_snapshot_answers_with_distributions(kind: str, confidence: str) -> No
 def test_a_snapshot_stays_as_it_was_while_its_owner_goes_on(kind: str, confidence: str) -> None:
     ensemble = trained(kind, confidence)
     client = ensemble.clients[1]
-    rows, shown = some_rows(client), SNAPSHOTS[kind](client, 4)
-    before = shown.outputs(rows)
+    rows, snapshot = some_rows(client), shown(client, 4)
+    before = snapshot.outputs(rows)
     mode, weights = client.model.training, client.state.values.clone()
-    shown.outputs(rows)
+    snapshot.outputs(rows)
     assert client.model.training == mode
     assert torch.equal(client.state.values, weights), "asking a snapshot must not change its owner"
     train(ensemble, 4, 8)
     exchange(ensemble, step=8)
-    assert same(shown.outputs(rows), before)
-    assert not same(SNAPSHOTS[kind](client, 8).outputs(rows), before)
+    assert same(snapshot.outputs(rows), before)
+    assert not same(shown(client, 8).outputs(rows), before)
 
 
 @pytest.mark.parametrize(("kind", "confidence"), KINDS)
 def test_a_saved_snapshot_answers_bit_for_bit_the_same(kind: str, confidence: str) -> None:
     ensemble = trained(kind, confidence)
     client = ensemble.clients[1]
-    rows, shown = some_rows(client), SNAPSHOTS[kind](client, 4)
-    saved = safetensors.torch.save(shown.tensors())
+    rows, snapshot = some_rows(client), shown(client, 4)
+    saved = safetensors.torch.save(snapshot.tensors())
     train(ensemble, 4, 6)
-    restored = client.restored_snapshot(4, safetensors.torch.load(saved))
-    assert (restored.client, restored.step, restored.nbytes) == (1, 4, shown.nbytes)
-    assert same(restored.outputs(rows), shown.outputs(rows))
-    again: Snapshot = client.restored_snapshot(4, restored.tensors())
-    assert same(again.outputs(rows), shown.outputs(rows))
+    restored = client.origin.restored(4, safetensors.torch.load(saved))
+    assert (restored.client, restored.step, restored.nbytes) == (1, 4, snapshot.nbytes)
+    assert same(restored.outputs(rows), snapshot.outputs(rows))
+    again: Snapshot = client.origin.restored(4, restored.tensors())
+    assert same(again.outputs(rows), snapshot.outputs(rows))

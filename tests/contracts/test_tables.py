@@ -57,13 +57,13 @@ def test_only_rows_that_were_sent_are_read(case: str, asked: list[bool], tmp_pat
         train(given, folder, observer=StopAt(25))
     resume(folder)
     assert all(asked)
-    tables = assemble(given).clients[0].catalogue is not None
+    tables = assemble(given).clients[0].schema is not None
     assert bool(asked) == tables
 
 
 def test_both_kinds_of_tables_are_here() -> None:
-    catalogues = {name: assemble(experiment("mhd", **values)).clients[0].catalogue for name, values in TABLES.items()}
-    whole = {name: made.whole for name, made in catalogues.items() if made is not None}
+    schemas = {name: assemble(experiment("mhd", **values)).clients[0].schema for name, values in TABLES.items()}
+    whole = {name: made.whole for name, made in schemas.items() if made is not None}
     assert not whole["mhd"]
     assert not whole["mhd, several epochs"]
     assert whole["mhd, all rows"]

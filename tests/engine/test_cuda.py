@@ -22,6 +22,7 @@ from manyheads import Experiment
 from manyheads.algorithms.base import Algorithm
 from manyheads.algorithms.separate import Separate
 from manyheads.client.client import Batch, Client
+from manyheads.client.plan import WindowPlan
 from manyheads.config.types import CHECKED
 from manyheads.data import batches
 from manyheads.engine.base import Window
@@ -212,8 +213,8 @@ def test_stretches_hold_one_phase_and_no_more_than_fits() -> None:
 class Phases(Separate):
     """Each client has a rhythm of its own; in every second phase nothing but the heads is trained."""
 
-    def plan(self, client: Client, start: int, stop: int) -> dict[str, Any]:
-        return {"phase": np.arange(start, stop) // (2 + client.index) % 2}
+    def plan(self, client: Client, start: int, stop: int) -> WindowPlan:
+        return WindowPlan(phase=np.arange(start, stop) // (2 + client.index) % 2)
 
     def losses(self, client: Client, batch: Batch, step: int) -> dict[str, Tensor]:
         if batch.phase == 0:
@@ -244,9 +245,9 @@ def test_samples_of_a_teacher_may_know_of_each_other(tiny: Experiment, device: s
 
 
 def test_a_plan_that_is_not_there_says_so() -> None:
-    for look in (lambda plan: plan["a"], lambda plan: "a" in plan, lambda plan: plan.get("a"), dict, len, bool):
-        with pytest.raises(NotOnHost):
-            look(NoPlan())
+    for name in ("targets", "public", "view", "private_step", "phase", "arrays"):
+        with pytest.raises(NotOnHost, match=rf"losses reads batch\.plan\.{name};"):
+            getattr(NoPlan(), name)
 
 
 def test_pixels_of_a_step_do_not_outlive_it(tiny: Experiment) -> None:
@@ -312,11 +313,11 @@ class ReadsStep(Separate):
 
 @dataclass(frozen=True, config=CHECKED)
 class ReadsPlan(Separate):
-    def plan(self, client: Client, start: int, stop: int) -> dict[str, Any]:
-        return {"factor": torch.arange(start, stop).numpy() / 10}
+    def plan(self, client: Client, start: int, stop: int) -> WindowPlan:
+        return WindowPlan(arrays={"factor": torch.arange(start, stop).numpy() / 10})
 
     def losses(self, client: Client, batch: Batch, step: int) -> dict[str, Tensor]:
-        factor = float(batch.plan["factor"])
+        factor = float(batch.plan.arrays["factor"])
         return {name: value * factor for name, value in super().losses(client, batch, step).items()}
 
 

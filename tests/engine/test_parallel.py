@@ -20,7 +20,7 @@ from manyheads.engine.options import EngineOptions, ResolvedOptions
 from manyheads.engine.packing import packed, unpacked
 from manyheads.engine.parallel import Parallel
 from manyheads.engine.plain import PlainTrainer
-from manyheads.engine.remote import RemoteWorker, Sent, deal
+from manyheads.engine.remote import RemoteWorker, deal
 from manyheads.errors import ConfigurationError, ModelError, SnapshotError, TrainingError
 from manyheads.setup.build import assemble
 from tests.contracts import experiment
@@ -124,13 +124,14 @@ def test_an_error_keeps_its_kind() -> None:
     assert str(error) == "my_lab:Net: gives nothing"
 
 
-def test_a_snapshot_is_one_object_in_a_crew() -> None:
+def test_a_snapshot_is_one_object_in_a_worker() -> None:
     """However many pools show it."""
     ensemble, other = assemble(experiment("mhd")), assemble(experiment("mhd"))
     worker = RemoteWorker(ensemble, PlainTrainer())
     asked = worker.collect(0)
-    sent: dict[int, Sent] = {node: worker.send(other.clients[node].snapshot(0)) for node in asked}
-    worker.apply({node: unpacked(*packed(own)) for node, own in sent.items()}, 0)
+    assert asked is not None
+    sent = {request.subject: worker.send(other.clients[request.owner].snapshot(0)) for request in asked}
+    worker.apply({subject: unpacked(*packed(own)) for subject, own in sent.items()}, 0)
     entries = [entry for client in ensemble.clients for entry in client.pool.entries]
     assert len(entries) == 9
     assert len({id(entry) for entry in entries}) == 3

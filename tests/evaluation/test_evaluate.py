@@ -134,8 +134,7 @@ def test_who_taught_whom_by_hand(tiny: Experiment) -> None:
         for step in range(2):
             batch = batches.at(step)
             said = [(client.index, client.model(batch.public.images)[0].detach().softmax(-1))]
-            entries = [client.pool.entries[entry] for entry in batch.plan["targets"].tolist()]
-            said += [(entry.client, entry.outputs(batch.public).probabilities_BHC) for entry in entries]
+            said += [(entry.client, entry.outputs(batch.public).probabilities_BHC) for entry in batch.teachers]
             for b, label in enumerate(batch.public_labels().tolist()):
                 for k in (1, 2):
                     candidates = [(who, p[b, k - 1]) for who, p in said] + [(who, p[b, k]) for who, p in said[1:]]

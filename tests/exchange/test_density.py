@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from manyheads import Experiment
-from manyheads.client.client import SNAPSHOTS, Client
+from manyheads.client.client import Client
 from manyheads.data.arrays import content_hashes
 from manyheads.data.batches import Rows
 from manyheads.data.views import model_input
 from manyheads.engine.base import Window
 from manyheads.engine.plain import PlainTrainer, exchange
-from manyheads.exchange.density import SHRINKAGE, Density
+from manyheads.exchange.density import SHRINKAGE, Density, DensityConfidence
 from manyheads.exchange.message import DIGEST, MAGIC, decode
 from manyheads.setup.build import Ensemble, assemble
-from tests.contracts import stored_images, stored_labels, train_by_hand, weights
+from tests.contracts import SNAPSHOTS, shown, stored_images, stored_labels, train_by_hand, weights
 
 
 def clusters(seed: int, labels: int, each: int, width: int) -> tuple[Tensor, Tensor]:
@@ -108,11 +108,14 @@ def test_only_the_main_head_is_scaled() -> None:
 
 def test_a_density_is_saved_and_found_again() -> None:
     density = Density.fit(*clusters(0, 3, 40, 6), 3)
-    found = Density.from_tensors({**density.tensors(), "something else": torch.zeros(1)})
-    assert found is not None
+    saved = CONFIDENCE.saved(vars(density))
+    found = Density(**CONFIDENCE.loaded({**saved, "something else": torch.zeros(1)}))
     asked_BE = torch.randn(5, 6, dtype=torch.float64)
     assert torch.equal(found.typicality(asked_BE), density.typicality(asked_BE))
-    assert Density.from_tensors({"something else": torch.zeros(1)}) is None
+    assert CONFIDENCE.loaded({"something else": torch.zeros(1)}) == {}
+
+
+CONFIDENCE = DensityConfidence()
 
 
 def with_density(tiny: Experiment, exchange_by: str = "weights") -> Experiment:
@@ -144,9 +147,7 @@ def public_rows(client: Client, count: int) -> Rows:
 
 
 def remembered(client: Client) -> Density:
-    found = Density.from_tensors(client.memory)
-    assert found is not None
-    return found
+    return Density(**CONFIDENCE.loaded(client.memory))
 
 
 def test_an_exchange_leaves_every_client_with_its_own_density(tiny: Experiment) -> None:
@@ -194,8 +195,8 @@ def test_the_density_is_fitted_anew_at_each_exchange_to_private_samples_only(tin
 def test_a_checkpoint_carries_what_its_owner_measured(tiny: Experiment) -> None:
     ensemble = after_four_steps(with_density(tiny))
     client = ensemble.clients[1]
-    shown, rows = client.snapshot(4), public_rows(client, 30)
-    said = shown.outputs(rows)
+    checkpoint, rows = client.snapshot(4), public_rows(client, 30)
+    said = checkpoint.outputs(rows)
     assert said.confidence_BH is not None
     assert said.embedding_BE is not None
     typicality_B = remembered(client).typicality(said.embedding_BE)
@@ -203,14 +204,14 @@ def test_a_checkpoint_carries_what_its_owner_measured(tiny: Experiment) -> None:
     assert torch.equal(said.confidence_BH[:, 1:], said.probabilities_BHC[:, 1:].amax(-1))
     plain = assemble(tiny).clients[1].snapshot(0)
     assert plain.outputs(rows).confidence_BH is None
-    assert shown.nbytes == plain.nbytes + sum(tensor.nbytes for tensor in remembered(client).tensors().values())
+    assert checkpoint.nbytes == plain.nbytes + sum(tensor.nbytes for tensor in vars(remembered(client)).values())
 
 
 def test_a_table_transmits_it_in_float16(tiny: Experiment) -> None:
     ensemble = after_four_steps(with_density(tiny, "predictions"))
     client = ensemble.clients[1]
     rows = public_rows(client, 30)
-    direct, received = client.snapshot(4).outputs(rows), SNAPSHOTS["predictions"](client, 4).outputs(rows)
+    direct, received = client.snapshot(4).outputs(rows), shown(client, 4).outputs(rows)
     assert direct.confidence_BH is not None
     assert received.confidence_BH is not None
     assert received.confidence_BH.shape == (30, 2)  # the last head is not sent
@@ -228,12 +229,12 @@ def test_nothing_private_is_in_the_message(tiny: Experiment, confidence: str) ->
     names = content_hashes(ensemble.resolved.dataset.train.images[ensemble.resolved.split.public])
     sizes = set()
     for client in ensemble.clients:
-        assert client.catalogue is not None
-        message = client.catalogue.table(client.snapshot(4), client.catalogue.declare())
+        assert client.schema is not None
+        message = client.schema.encode(client.snapshot(4), client.schema.every_row)
         table = decode(message)
         heads, width = 2, ensemble.resolved.embedding_widths[0]
         row = 8 + 2 + heads * 8 * (1 + 2) + (heads * 2 if confidence == "density" else 0) + width
-        beside = len(MAGIC) + DIGEST + 4 + len(table.header.model_dump_json())
+        beside = len(MAGIC) + DIGEST + 4 + len(table.header.encoded)
         assert len(message) == beside + len(ensemble.resolved.split.public) * row
         assert set(table.arrays["names"].tolist()) == set(names.tolist())
         sizes.add(len(message))

@@ -8,13 +8,14 @@ import torch
 
 from manyheads import Experiment
 from manyheads.engine.plain import exchange
+from manyheads.exchange.confidences import CONFIDENCES
 from manyheads.exchange.pool import Pool
 from manyheads.exchange.weights import WeightsSnapshot
 from manyheads.setup.build import Ensemble, assemble
 
 
 def fake(client: int, step: int) -> Any:
-    return WeightsSnapshot(client, step, torch.zeros(1), {}, None, 1)  # type: ignore[arg-type]
+    return WeightsSnapshot(client, step, torch.zeros(1), {}, None, 1, CONFIDENCES["entropy"], {})  # type: ignore[arg-type]
 
 
 def test_it_fills_and_then_replaces_random_entries() -> None:
@@ -118,4 +119,4 @@ def test_a_snapshot_answers_in_evaluation_mode(tiny: Experiment) -> None:
 @pytest.mark.parametrize("targets", [1, 2, 3])
 def test_plans_draw_as_many_targets_as_asked(tiny: Experiment, targets: int) -> None:
     ensemble = run_exchanges(tiny.with_values(algorithm={"targets_per_step": targets}), 1)
-    assert ensemble.resolved.algorithm.plan(ensemble.clients[0], 5, 9)["targets"].shape == (4, targets)
+    assert ensemble.resolved.algorithm.plan(ensemble.clients[0], 5, 9).targets_per_step == targets

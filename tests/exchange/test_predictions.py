@@ -26,7 +26,10 @@ from manyheads.engine.plain import exchange
 from manyheads.errors import ConfigurationError, Interrupted, SnapshotError
 from manyheads.exchange.form import Form, Precision, Rest
 from manyheads.exchange.message import DIGEST, MAGIC, Header, Table, decode
-from manyheads.exchange.predictions import Catalogue, PredictionsSnapshot
+from manyheads.exchange.owner import Owner
+from manyheads.exchange.predictions import PredictionsSnapshot, accept
+from manyheads.exchange.request import PublicRows
+from manyheads.exchange.schema import TableSchema
 from manyheads.exchange.snapshot import Snapshot
 from manyheads.outputs import Outputs
 from manyheads.setup.build import Ensemble, assemble
@@ -36,7 +39,7 @@ from tests.runs.conftest import StopAt
 PRECISIONS, RESTS = get_args(Precision), get_args(Rest)
 
 
-def catalogue(form: Form, names: NDArray[np.uint64], *, embedding: int = 0, rest: Rest = "spread") -> Catalogue:
+def schema(form: Form, names: NDArray[np.uint64], *, embedding: int = 0, rest: Rest = "spread") -> TableSchema:
     """Of as many public samples as there are names, in two views; they lie among others of twice that number."""
     images = np.arange(2 * len(names)).astype(np.uint8).reshape(-1, 1, 1, 1)
     public = Samples(
@@ -50,7 +53,12 @@ def catalogue(form: Form, names: NDArray[np.uint64], *, embedding: int = 0, rest
         views_of=-1,
         views=2,
     )
-    return Catalogue("this experiment", form, rest, (embedding,) * 3, public, names, whole=True)
+    return TableSchema("this experiment", form, rest, (embedding,) * 3, public, names, whole=True)
+
+
+def first_rows(count: int) -> PublicRows:
+    """The first public samples, in their first view."""
+    return PublicRows(((np.arange(count), 0),))
 
 
 def softmax(seed: int, *shape: int) -> Tensor:
@@ -64,7 +72,7 @@ def softmax(seed: int, *shape: int) -> Tensor:
 class TeacherAnswers:
     """What a model said about every row of a public set, and the table that tells of it."""
 
-    catalogue: Catalogue
+    schema: TableSchema
     p_NHC: Tensor
     confidence_NH: Tensor
     embedding_NE: Tensor
@@ -72,7 +80,15 @@ class TeacherAnswers:
 
     @property
     def form(self) -> Form:
-        return self.catalogue.form
+        return self.schema.form
+
+    @property
+    def rows(self) -> PublicRows:
+        """Those that the table is about."""
+        return PublicRows.of(np.arange(len(self.schema.names_P)), np.arange(len(self.schema.names_P)) % 2)
+
+    def accept(self, message: bytes) -> PredictionsSnapshot:
+        return accept(self.schema, message, self.rows)
 
 
 def say(seed: int, rows: int, form: Form, embedding: int = 0, rest: Rest = "spread") -> TeacherAnswers:
@@ -94,7 +110,7 @@ def say(seed: int, rows: int, form: Form, embedding: int = 0, rest: Rest = "spre
     header = Header(
         version=1, experiment="this experiment", client=2, step=7, rows=rows, embedding=embedding, form=form
     )
-    known = catalogue(form, names, embedding=embedding, rest=rest)
+    known = schema(form, names, embedding=embedding, rest=rest)
     return TeacherAnswers(known, p_NHC[:, : form.heads], confidence_NH[:, : form.heads], unit_NE, Table(header, arrays))
 
 
@@ -120,7 +136,7 @@ tables = st.builds(
 )
 
 
-def all_rows(known: Catalogue) -> Rows:
+def all_rows(known: TableSchema) -> Rows:
     """Every public sample in the view in which the table above speaks of it."""
     samples = torch.from_numpy(known.public.indices)
     return Rows(samples, torch.arange(len(samples)) % 2, torch.zeros(len(samples), 1))
@@ -136,7 +152,7 @@ def test_a_message_gives_back_what_was_put_in(said: TeacherAnswers) -> None:
         assert found.arrays[name].dtype == array.dtype
         assert np.array_equal(found.arrays[name], array)
     assert Table(found.header, found.arrays).encode() == message
-    snapshot = said.catalogue.accept(message)
+    snapshot = said.accept(message)
     assert (snapshot.client, snapshot.step, snapshot.nbytes) == (2, 7, len(message))
     assert torch.frombuffer(bytearray(message), dtype=torch.uint8).equal(snapshot.tensors()["message"])
 
@@ -148,7 +164,7 @@ def test_the_size_of_a_message_follows_from_its_form(said: TeacherAnswers) -> No
     named = 0 if form.top_k == form.classes else 1 if form.classes <= 256 else 2
     row = 8 + 2 + form.heads * form.top_k * (each + named) + (2 * form.heads if form.confidence else 0)
     row += header.embedding * (4 if form.precision == "float32" else 1)
-    beside = len(MAGIC) + DIGEST + 4 + len(header.model_dump_json())
+    beside = len(MAGIC) + DIGEST + 4 + len(header.encoded)
     assert len(said.table.encode()) == beside + header.rows * row
 
 
@@ -174,7 +190,7 @@ def test_what_is_sent_is_as_precise_as_promised(said: TeacherAnswers) -> None:
         measured = torch.from_numpy(arrays["confidence"].astype(np.float32))
         assert ((measured - said.confidence_NH).abs() <= 2.0**-11).all()
     if "embedding" in arrays:
-        received = said.catalogue.accept(said.table.encode()).outputs(all_rows(said.catalogue)).embedding_BE
+        received = said.accept(said.table.encode()).outputs(all_rows(said.schema)).embedding_BE
         assert received is not None
         assert (torch.cosine_similarity(received, said.embedding_NE, dim=-1) > 0.999).all()
 
@@ -183,7 +199,7 @@ def test_what_is_sent_is_as_precise_as_promised(said: TeacherAnswers) -> None:
 def test_what_is_not_sent_is_spread_or_left_out(said: TeacherAnswers) -> None:
     """Against a loop over rows, heads and classes in float64."""
     form, arrays = said.form, said.table.arrays
-    outputs = said.catalogue.accept(said.table.encode()).outputs(all_rows(said.catalogue))
+    outputs = said.accept(said.table.encode()).outputs(all_rows(said.schema))
     assert outputs.probabilities_BHC.shape == said.p_NHC.shape
     for row in range(len(said.p_NHC)):
         for head in range(form.heads):
@@ -191,7 +207,7 @@ def test_what_is_not_sent_is_spread_or_left_out(said: TeacherAnswers) -> None:
                 float(p) / (255.0 if form.precision == "uint8" else 1.0) for p in arrays["probabilities"][row, head]
             ]
             named = arrays["classes"][row, head].tolist() if "classes" in arrays else list(range(form.classes))
-            left = max(0.0, 1.0 - sum(sent)) if said.catalogue.rest == "spread" else 0.0
+            left = max(0.0, 1.0 - sum(sent)) if said.schema.rest == "spread" else 0.0
             # A class that is not named is at most as likely as the last one that is.
             expected = [min(left / max(1, form.classes - len(named)), sent[-1])] * form.classes
             for label, p in zip(named, sent, strict=True):
@@ -215,7 +231,7 @@ def test_all_classes_in_float32_are_the_bits_that_the_model_gave(seed: int, clas
     """So a score, the logarithm of a small probability, is what the owner meant."""
     form = Form(classes=classes, heads=2, top_k=classes, precision="float32", confidence=False)
     said = say(seed, 4, form)
-    outputs = said.catalogue.accept(said.table.encode()).outputs(all_rows(said.catalogue))
+    outputs = said.accept(said.table.encode()).outputs(all_rows(said.schema))
     assert torch.equal(outputs.probabilities_BHC, said.p_NHC)
 
 
@@ -224,8 +240,8 @@ def test_what_is_heard_without_a_message_is_what_a_message_says(said: TeacherAns
     """Bit by bit, so a GPU need not encode and decode to train on what would be received."""
     message = said.table.encode()
     assert len(message) == said.table.header.message_size
-    told = said.catalogue.accept(message).outputs(all_rows(said.catalogue))
-    quantized = said.catalogue.quantized(Outputs(said.p_NHC, said.embedding_NE, said.confidence_NH), torch.float32)
+    told = said.accept(message).outputs(all_rows(said.schema))
+    quantized = said.schema.quantized(Outputs(said.p_NHC, said.embedding_NE, said.confidence_NH), torch.float32)
     assert torch.equal(quantized.probabilities_BHC, told.probabilities_BHC)
     for ours, theirs in ((quantized.embedding_BE, told.embedding_BE), (quantized.confidence_BH, told.confidence_BH)):
         assert (ours is None) == (theirs is None)
@@ -235,10 +251,10 @@ def test_what_is_heard_without_a_message_is_what_a_message_says(said: TeacherAns
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_client_is_heard_as_its_message_says(tiny: Experiment, precision: str) -> None:
     client = assemble(predictions(tiny, precision=precision, top_k=3)).clients[0]
-    assert client.catalogue is not None
-    rows, shown = client.catalogue.public.named(np.arange(20), 0, torch.float32), client.snapshot(0)
-    told = client.catalogue.accept(client.catalogue.table(shown, [(np.arange(20), 0)])).outputs(rows)
-    quantized = client.catalogue.quantized(shown.outputs(rows), torch.float32)
+    assert client.schema is not None
+    rows, shown = client.schema.public.named(np.arange(20), 0, torch.float32), client.snapshot(0)
+    told = accept(client.schema, client.schema.encode(shown, first_rows(20)), first_rows(20)).outputs(rows)
+    quantized = client.schema.quantized(shown.outputs(rows), torch.float32)
     assert torch.equal(quantized.probabilities_BHC, told.probabilities_BHC)
     assert quantized.embedding_BE is not None
     assert told.embedding_BE is not None
@@ -326,7 +342,7 @@ def set_to(name: str, value: float, at: tuple[int, ...]) -> NDArray[Any]:
 
 
 def accepted(message: bytes) -> PredictionsSnapshot:
-    return GOOD.catalogue.accept(message)
+    return GOOD.accept(message)
 
 
 def test_the_good_message_is_good() -> None:
@@ -364,7 +380,7 @@ def test_a_changed_byte_under_a_right_checksum_is_good_or_refused(at: int, flip:
     changed = bytearray(MESSAGE)
     changed[at] ^= flip
     with contextlib.suppress(SnapshotError):
-        said = accepted(sealed(bytes(changed[len(MAGIC) + DIGEST :]))).outputs(all_rows(GOOD.catalogue))
+        said = accepted(sealed(bytes(changed[len(MAGIC) + DIGEST :]))).outputs(all_rows(GOOD.schema))
         assert said.probabilities_BHC.isfinite().all()
         assert (said.probabilities_BHC.sum(-1) < 1.01).all()
 
@@ -440,7 +456,7 @@ CRAFTED: dict[str, tuple[bytes, str]] = {
     "too few bytes": (crafted(embedding=np.zeros((4, 2), "<f4")), "bytes of arrays instead of"),
     "too many bytes": (crafted(views=np.zeros(5, "<u2")), "bytes of arrays instead of"),
     "no arrays at all": (
-        sealed(struct.pack("<I", len(header := GOOD.table.header.model_dump_json().encode())) + header),
+        sealed(struct.pack("<I", len(header := GOOD.table.header.encoded)) + header),
         "the message holds 0 bytes of arrays",
     ),
     "a header that is not JSON": (sealed(struct.pack("<I", 7) + b"nothing" + bytes(99)), "version 1"),
@@ -501,25 +517,62 @@ def test_numbers_in_the_header_are_not_believed(values: dict[str, Any]) -> None:
     assert len(str(error.value)) < 400
 
 
-def test_an_empty_table_answers_nothing() -> None:
-    """It may be sent; whoever asks it is told."""
-    with pytest.raises(SnapshotError):
-        accepted(raw_header(rows=0)).outputs(all_rows(GOOD.catalogue))
+def test_a_table_that_lacks_a_row_is_refused_when_it_arrives() -> None:
+    lacking = {name: array[1:] for name, array in GOOD.table.arrays.items()}
+    with pytest.raises(SnapshotError, match=f"says nothing about sample {int(NAMES[0]):016x}, view 0, and 0 more"):
+        accepted(crafted({"rows": 3}, **lacking))
 
 
-def test_a_row_that_was_not_sent_is_not_answered(tiny: Experiment) -> None:
-    """Neither with the answer to another row nor with anything else."""
+def test_a_table_with_rows_that_nobody_asked_for_is_refused() -> None:
+    asked = PublicRows.of(np.arange(3), np.arange(3) % 2)
+    with pytest.raises(SnapshotError, match="answers 4 rows where 3 were asked"):
+        accept(GOOD.schema, MESSAGE, asked)
+
+
+def test_rows_are_withheld_only_where_the_form_allows_it() -> None:
+    with pytest.raises(SnapshotError, match="version 1"):
+        accepted(raw_header(rows=3, withheld=1))
+
+
+def test_nothing_that_is_withheld_is_read(tiny: Experiment) -> None:
+    """Rows about which an owner says nothing are named; whoever reads them is told that nothing is known."""
+    client = assemble(tiny.with_values(algorithm={"exchange": "predictions", "precision": "float32"})).clients[0]
+    assert client.schema is not None
+    form = client.schema.form.model_copy(update={"withholds": True})
+    schema, kept = dataclasses.replace(client.schema, form=form), client.snapshot(0)
+    said, withheld = first_rows(6), PublicRows(((np.arange(6, 9), 0),))
+    message = schema.encode(kept, said, withheld)
+    assert len(message) == schema.header(kept, said, withheld).message_size
+    snapshot, direct = (
+        accept(schema, message, first_rows(9)),
+        accept(client.schema, client.schema.encode(kept, said), said),
+    )
+    rows, known = (schema.public.named(np.arange(count), 0, torch.float32) for count in (9, 6))
+    assert not snapshot.knows(rows)
+    outputs = snapshot.outputs(rows)
+    assert outputs.known_B is not None
+    assert outputs.known_B.tolist() == [True] * 6 + [False] * 3
+    assert torch.equal(outputs.probabilities_BHC[:6], direct.outputs(known).probabilities_BHC)
+    nothing = accept(schema, schema.encode(kept, PublicRows(()), first_rows(9)), first_rows(9)).outputs(rows)
+    assert nothing.known_B is not None
+    assert not nothing.known_B.any()
+    with pytest.raises(SnapshotError, match="says nothing about sample"):
+        accept(schema, message, first_rows(10))
+
+
+def test_nothing_is_known_of_a_row_that_was_not_asked(tiny: Experiment) -> None:
+    """Neither the answer to another row nor anything else is read."""
     ensemble = assemble(tiny.with_values(algorithm={"exchange": "predictions"}))
     client = ensemble.clients[0]
-    assert client.catalogue is not None
-    message = client.catalogue.table(client.snapshot(0), [(np.arange(5), 0)])
-    snapshot = client.catalogue.accept(message)
-    known, unknown = (client.catalogue.public.named(np.array([at]), 0, torch.float32) for at in (4, 5))
+    assert client.schema is not None
+    snapshot = accept(client.schema, client.schema.encode(client.snapshot(0), first_rows(5)), first_rows(5))
+    known, unknown = (client.schema.public.named(np.array([at]), 0, torch.float32) for at in (4, 5))
     assert snapshot.knows(known)
     assert not snapshot.knows(unknown)
-    snapshot.outputs(known)
-    with pytest.raises(SnapshotError):
-        snapshot.outputs(unknown)
+    assert snapshot.outputs(known).known_B is None
+    said = snapshot.outputs(unknown).known_B
+    assert said is not None
+    assert not said.any()
 
 
 # What a run with tables learns.
@@ -568,10 +621,12 @@ def test_fewer_classes_teach_something_else(tiny: Experiment) -> None:
 def whole_tables(experiment: Experiment, whole: bool) -> Ensemble:
     ensemble = assemble(experiment)
     for client in ensemble.clients:
-        assert client.catalogue is not None
-        assert not client.catalogue.whole, "the public set is too small for this test"
-        changed = dataclasses.replace(client.catalogue, whole=whole)
-        client.origin = dataclasses.replace(client.origin, catalogue=changed)
+        assert client.schema is not None
+        assert not client.schema.whole, "the public set is too small for this test"
+        changed = dataclasses.replace(client.schema, whole=whole)
+        client.origin = dataclasses.replace(client.origin, schema=changed)
+        client.owner = Owner(client.index, changed, client.snapshot)
+        ensemble.origins[client.index] = client.origin
     return ensemble
 
 
@@ -602,7 +657,7 @@ def test_views_come_round(tiny: Experiment) -> None:
 def test_many_views_are_asked_by_the_window(tiny: Experiment, tmp_path: Path) -> None:
     """Where no table could hold all rows, a run is stopped and resumed exactly all the same."""
     experiment = predictions(tiny.with_values(data={"augment": "crop-flip", "public_views": 50}))
-    known = assemble(experiment).clients[0].catalogue
+    known = assemble(experiment).clients[0].schema
     assert known is not None
     assert not known.whole
     expected = train(experiment)
@@ -635,7 +690,7 @@ def test_equal_public_images_share_one_row(tiny: Experiment, twins_npz: Path, po
     data["primary_labels"] = {"assignment": "random", "per_client": 3}
     experiment = tiny.with_values(data=data, training={"steps": 9}, algorithm={"pool_every": pool_every})
     ensemble = assemble(predictions(experiment, precision="float32", top_k=5))
-    known = ensemble.clients[0].catalogue
+    known = ensemble.clients[0].schema
     assert known is not None
     assert known.whole == (pool_every == 8)
     assert len(known.names_P) == 80
@@ -644,7 +699,7 @@ def test_equal_public_images_share_one_row(tiny: Experiment, twins_npz: Path, po
     losses = train_by_hand(ensemble)
     assert losses.isfinite().all()
     client = ensemble.clients[0]
-    shown = known.accept(known.table(client.snapshot(9), known.declare()))
+    shown = accept(known, known.encode(client.snapshot(9), known.every_row))
     said = shown.outputs(known.public.named(np.arange(80), 0, torch.float32))
     direct = client.snapshot(9).outputs(known.public.named(np.arange(80), 0, torch.float32))
     torch.testing.assert_close(said.probabilities_BHC, direct.probabilities_BHC[:, :2], rtol=1e-4, atol=1e-6)
@@ -656,8 +711,8 @@ def test_the_last_head_is_sent_only_to_teach_its_own_level(tiny: Experiment, sam
     ensemble = assemble(predictions(tiny, same_level=same_level))
     exchange(ensemble, step=0)
     client = ensemble.clients[0]
-    assert client.catalogue is not None
-    table = decode(client.catalogue.table(client.snapshot(0), [(np.arange(9), 0)]))
+    assert client.schema is not None
+    table = decode(client.schema.encode(client.snapshot(0), first_rows(9)))
     assert table.arrays["probabilities"].shape == (9, heads, 8)
     assert client.model.shape_HC == (3, 10)
 
@@ -666,8 +721,8 @@ def test_the_last_head_is_sent_only_to_teach_its_own_level(tiny: Experiment, sam
 def test_the_embedding_is_sent_only_to_be_compared(tiny: Experiment, embedding: bool) -> None:
     knobs = {"send_embedding": embedding, "nu_emb": 1.0 if embedding else 0.0}
     client = assemble(predictions(tiny, **knobs)).clients[0]
-    assert client.catalogue is not None
-    table = decode(client.catalogue.table(client.snapshot(0), [(np.arange(9), 0)]))
+    assert client.schema is not None
+    table = decode(client.schema.encode(client.snapshot(0), first_rows(9)))
     assert table.header.embedding == (16 if embedding else 0)
     assert ("embedding" in table.arrays) == embedding
 
@@ -676,13 +731,14 @@ def test_bytes_received_are_those_of_the_messages_in_a_window(
     tiny: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every message is for one client."""
-    sizes, accept = [], Catalogue.accept
+    sizes, encode = [], TableSchema.encode
 
-    def counted(self: Catalogue, message: bytes) -> PredictionsSnapshot:
+    def counted(self: TableSchema, *arguments: Any) -> bytes:
+        message = encode(self, *arguments)
         sizes.append(len(message))
-        return accept(self, message)
+        return message
 
-    monkeypatch.setattr(Catalogue, "accept", counted)
+    monkeypatch.setattr(TableSchema, "encode", counted)
     ensemble = whole_tables(predictions(tiny), whole=False)
     train_by_hand(ensemble)
     assert len(sizes) > 15
@@ -759,16 +815,16 @@ def test_a_table_is_only_made_by_algorithms_that_exchange_tables(tiny: Experimen
     for knobs in ({"exchange": "weights"}, {"name": "averaging"}, {"name": "separate"}):
         ensemble = assemble(tiny.with_values(algorithm=knobs))
         algorithm: Algorithm = ensemble.resolved.algorithm
-        assert algorithm.sent(ensemble.resolved.heads, 10) is None
-        assert all(client.catalogue is None for client in ensemble.clients)
+        assert algorithm.tables(ensemble.resolved.heads, 10) is None
+        assert all(client.schema is None for client in ensemble.clients)
 
 
 def test_equal_checkpoints_in_a_pool_are_answered_once(tiny: Experiment) -> None:
     """Two clients: a first filling shows one neighbour only, as often as the pool has places."""
     experiment = predictions(tiny.with_values(clients=2), pool_size=4, targets_per_step=4)
     ensemble = assemble(experiment.with_values(data={"public_views": 50}))
-    assert ensemble.clients[0].catalogue is not None
-    assert not ensemble.clients[0].catalogue.whole
+    assert ensemble.clients[0].schema is not None
+    assert not ensemble.clients[0].schema.whole
     exchange(ensemble, step=0)
     client = ensemble.clients[0]
     assert len(client.pool) == 4

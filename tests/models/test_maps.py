@@ -10,6 +10,7 @@ import safetensors.torch
 import torch
 
 from manyheads import ConfigurationError, Experiment, load_model, train
+from manyheads.client.plan import WindowPlan
 from manyheads.engine.plain import exchange
 from manyheads.export.write import export
 from manyheads.runs.read import read_summary
@@ -79,7 +80,7 @@ def test_the_embedding_loss_compares_in_the_width_of_the_teacher(tiny: Experimen
     ensemble = assemble(different(tiny, algorithm={"nu_emb": 0.5}), dtype=torch.float64)
     exchange(ensemble, step=0)
     client = ensemble.clients[0]  # its pool: clients 1, 2 and 3
-    plan = {"targets": np.array([[entry]]), "ramp": np.array([1.0])}
+    plan = WindowPlan(targets=np.array([[entry]]), arrays={"ramp": np.array([1.0])})
     batch = client.batches(0, 1, plan).at(0)
     terms = ensemble.resolved.algorithm.losses(client, batch, 0)
     own = client.model(batch.public.images)[1].detach()
@@ -100,7 +101,8 @@ def test_the_gradient_reaches_the_map_of_the_teacher_s_width_and_the_backbone(ti
     exchange(ensemble, step=0)
     client = ensemble.clients[0]
     for entry, used in ((0, {"24"}), (1, set()), (2, {"12"})):
-        batch = client.batches(0, 1, {"targets": np.array([[entry]]), "ramp": np.array([1.0])}).at(0)
+        plan = WindowPlan(targets=np.array([[entry]]), arrays={"ramp": np.array([1.0])})
+        batch = client.batches(0, 1, plan).at(0)
         client.state.gradient.zero_()
         ensemble.resolved.algorithm.losses(client, batch, 0)["embedding"].backward()  # type: ignore[no-untyped-call]
         touched = {

@@ -163,7 +163,7 @@ def test_groups_learn_from_tables_too(tiny: Experiment, whole: bool) -> None:
     data = {"public_fraction": 0.04} if whole else {}
     experiment = grouped(tiny, {"top_k": 10, "precision": "float32"}, data=data)
     tables = assemble(experiment.with_values(algorithm={"exchange": "predictions"}))
-    known = tables.clients[0].catalogue
+    known = tables.clients[0].schema
     assert known is not None
     if whole:
         assert known.whole

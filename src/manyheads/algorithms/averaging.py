@@ -7,7 +7,7 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from manyheads.algorithms.base import Algorithm, Neighbours
+from manyheads.algorithms.base import Algorithm, Neighbours, Sends
 from manyheads.client.client import Client
 from manyheads.config.types import CHECKED, Positive
 from manyheads.exchange.snapshot import Snapshot
@@ -29,6 +29,10 @@ class Averaging(Algorithm):
 
     average_every: Positive = 100
     weighting: Weighting = "samples"
+
+    @property
+    def sends(self) -> Sends:
+        return "averaging"
 
     def exchange_steps(self, steps: int) -> Sequence[int]:
         return (*range(self.average_every, steps, self.average_every), steps)

@@ -2,26 +2,44 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from manyheads.client.client import Batch, Client, Plan
+from manyheads.client.client import Batch, Client
+from manyheads.client.plan import WindowPlan
+from manyheads.exchange.confidence import Confidence
+from manyheads.exchange.confidences import CONFIDENCES
+from manyheads.config.experiment import TrainingConfig
 from manyheads.exchange.form import Form, Rest
+from manyheads.exchange.request import PublicRows
 from manyheads.exchange.snapshot import Snapshot
 
 
 class Neighbours(Mapping[int, Snapshot]):
-    """The clients that one client may ask; `neighbours[j]` gives a snapshot of j when asked, not before."""
+    """The clients that one may ask; `neighbours[j]` stands for what j shows, which nobody reads before `apply`."""
 
-    def __init__(self, members: tuple[int, ...], ask: Callable[[int], Snapshot]) -> None:
+    def __init__(self, members: tuple[int, ...], ask: Callable[..., Snapshot]) -> None:
         self._members, self._ask = members, ask
 
     def __getitem__(self, client: int) -> Snapshot:
+        return self.ask(client)
+
+    def ask(
+        self, client: int, rows: PublicRows | None = None, *, step: int | None = None, hold: bool = False
+    ) -> Snapshot:
+        """Ask about some public rows (None: all), as of an earlier step where one is given.
+
+        With `hold` the owner keeps that snapshot, to be asked about again: until an exchange at which it is not asked.
+        """
         if client not in self._members:
             raise KeyError(client)
-        return self._ask(client)
+        return self._ask(client, rows, step, hold)
+
+    def ask_self(self, rows: PublicRows | None = None) -> Snapshot:
+        """Ask the client itself, as others would."""
+        return self._ask(None, rows, None, False)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._members)
@@ -31,7 +49,7 @@ class Neighbours(Mapping[int, Snapshot]):
 
 
 @dataclass(frozen=True)
-class Sent:
+class TableContents:
     """What a table of predictions says, for an algorithm that exchanges tables."""
 
     form: Form
@@ -45,6 +63,9 @@ class Lesson:
 
     teacher_BK: Tensor  # a client, the own index where it was its own head
     class_BK: Tensor
+
+
+Sends = Literal["nothing", "weights", "predictions", "averaging"]
 
 
 class Algorithm:
@@ -75,13 +96,44 @@ class Algorithm:
         """Whether embeddings of different widths have to be mapped."""
         return False
 
-    def sent(self, heads: int, classes: int) -> Sent | None:
-        """What tables of predictions say; None where none are exchanged."""
+    @property
+    def measure(self) -> Confidence:
+        """How sure a head is, for those that compare teachers."""
+        return CONFIDENCES["max_probability"]
+
+    @property
+    def targets(self) -> int:
+        """How many snapshots of the pool teach in a step, at most."""
+        return 0
+
+    def tables(self, heads: int, classes: int) -> TableContents | None:
+        """What tables of predictions say; None where checkpoints are exchanged."""
         return None
 
     def window_rows(self, public_batch_size: int) -> int | None:
         """How many rows a client draws between two exchanges, where a table may hold only those; None: never."""
         return None
+
+    @property
+    def sends(self) -> Sends:
+        """What clients send each other."""
+        return "nothing"
+
+    def samples_per_step(self, training: TrainingConfig) -> float:
+        """How many samples pass through a model in a client's step; a pass back costs as much as two."""
+        return 3.0 * training.batch_size
+
+    def tried_in(self, steps: int) -> Mapping[str, object]:
+        """Knobs with which a run of so few steps has everything in it that a long one has."""
+        return {}
+
+    def in_little_memory(self) -> Mapping[str, object]:
+        """Knobs with which a step takes as long and needs less memory."""
+        return {}
+
+    def lighter(self, classes: int) -> Mapping[str, Mapping[str, object]]:
+        """Knobs with which less and less is sent, by the name of what that is; empty where there is no choice."""
+        return {}
 
     def completed(self, classes: int) -> Self:
         """With the defaults that depend on the data."""
@@ -105,10 +157,6 @@ class Algorithm:
     def prepare(self, client: Client, step: int) -> None:
         """What a client does alone before an exchange."""
 
-    def show(self, client: Client, step: int) -> Snapshot:
-        """What a client shows those that ask."""
-        return client.snapshot(step)
-
     def collect(self, client: Client, neighbours: Neighbours, step: int) -> list[Snapshot]:
         """Ask neighbours for what it needs; change nothing. At step 0, if that is one: what the client starts with."""
         return []
@@ -122,12 +170,13 @@ class Algorithm:
     def apply(self, client: Client, received: list[Snapshot], step: int) -> None:
         """Take in what was collected, once all clients have collected."""
 
-    def resumed(self, client: Client, step: int) -> None:
-        """Put back what is not saved because it follows from the rest."""
+    def ask_again(self, client: Client, neighbours: Neighbours, step: int) -> list[Snapshot]:
+        """Ask for what the pool needs at `step` and a save does not hold, because owners keep it."""
+        return []
 
-    def plan(self, client: Client, start: int, stop: int) -> Plan:
-        """Every draw and factor for steps start ... stop - 1, as arrays with a leading axis of steps."""
-        return {}
+    def plan(self, client: Client, start: int, stop: int) -> WindowPlan:
+        """Every draw and factor for steps start ... stop - 1."""
+        return WindowPlan()
 
     def losses(self, client: Client, batch: Batch, step: int) -> dict[str, Tensor]:
         """Named terms: they are recorded and summed as they are. Here: the private task, on the main head."""

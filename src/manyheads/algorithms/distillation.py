@@ -16,35 +16,43 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax, normalize
 
-from manyheads.exchange.confidence import Confidence, confidence_of
+from manyheads.exchange.confidence import Confidence
 from manyheads.outputs import Outputs
 
 Select = Literal["most_confident", "random", "all"]
 
 
-def embedding_loss(own: Mapping[int, Tensor], foreign: Sequence[Tensor], counts: Sequence[Tensor] = ()) -> Tensor:
+def embedding_loss(
+    own: Mapping[int, Tensor],
+    foreign: Sequence[Tensor],
+    counts: Sequence[Tensor] = (),
+    known: Sequence[Tensor | None] = (),
+) -> Tensor:
     """Eq. 2: squared distance to each foreign embedding, all normalised; a mean over samples, a sum over targets.
 
     rho(x) = x^2. `own` holds the own embedding by width: as it is, and mapped to each foreign width that differs.
-    The foreign embeddings get no gradient. `counts`: how much each counts, 1 without.
+    The foreign embeddings get no gradient. `counts`: how much each counts, 1 without. `known`: for each the samples
+    about which something is said, all without.
     """
     unit = {width: normalize(own_BE, dim=-1) for width, own_BE in own.items()}
-    distances = [
-        (unit[foreign_BE.shape[-1]] - normalize(foreign_BE.detach(), dim=-1)).square().sum(-1).mean()
-        for foreign_BE in foreign
-    ]
+    distances = []
+    for foreign_BE, known_B in zip(foreign, known or [None] * len(foreign), strict=True):
+        apart_BE = unit[foreign_BE.shape[-1]] - normalize(foreign_BE.detach(), dim=-1)
+        distance_B = apart_BE.square().sum(-1)
+        distances.append((distance_B if known_B is None else distance_B * known_B).mean())
     if counts:
         distances = [count * distance for count, distance in zip(counts, distances, strict=True)]
     return torch.stack(distances).sum() if distances else next(iter(own.values())).new_zeros(())
 
 
 def candidates(
-    own: Outputs, foreign: Sequence[Outputs], measure: Confidence, *, same_level: bool, self_target: bool
+    own: Outputs, foreign: Sequence[Outputs], confidence: Confidence, *, same_level: bool, self_target: bool
 ) -> tuple[Tensor, Tensor]:
     """The possible targets of every auxiliary head: probabilities J x B x K x C and confidences J x B x K.
 
     In this order: the own head k - 1, then heads k - 1 of the others, with `same_level` also their heads k, and with
-    `self_target` the own head k.
+    `self_target` the own head k. About samples that another says nothing about, it is no candidate: its probabilities
+    are zero and its confidence is the lowest.
     """
     heads = own.probabilities_BHC.shape[1]
     lower, level = slice(0, heads - 1), slice(1, heads)
@@ -54,7 +62,12 @@ def candidates(
     if self_target:
         pairs.append((own, level))
     p_JBKC = torch.stack([outputs.probabilities_BHC[:, heads] for outputs, heads in pairs])
-    confidence_JBK = torch.stack([confidence_of(outputs, measure)[:, heads] for outputs, heads in pairs])
+    confidence_JBK = torch.stack([confidence.of(outputs)[:, heads] for outputs, heads in pairs])
+    if any(outputs.known_B is not None for outputs, _ in pairs):
+        like_B = own.probabilities_BHC.new_ones(len(own.probabilities_BHC), dtype=torch.bool)
+        known_JB = torch.stack([like_B if outputs.known_B is None else outputs.known_B for outputs, _ in pairs])
+        p_JBKC = p_JBKC * known_JB[:, :, None, None]
+        confidence_JBK = confidence_JBK.where(known_JB[:, :, None], -torch.inf)
     return p_JBKC.detach(), confidence_JBK.detach()
 
 
@@ -63,7 +76,10 @@ def choose(confidence_JBK: Tensor, select: Select, uniform_BK: Tensor | None = N
     if select == "random":
         if uniform_BK is None:
             raise ValueError('select = "random" needs uniform draws')
-        return (uniform_BK * len(confidence_JBK)).long().clamp_(max=len(confidence_JBK) - 1)
+        known_JBK = confidence_JBK > -torch.inf
+        number_BK = known_JBK.sum(0)
+        drawn_BK = (uniform_BK * number_BK).long().minimum(number_BK - 1)
+        return (known_JBK & (known_JBK.cumsum(0) == drawn_BK + 1)).long().argmax(0)
     return confidence_JBK.argmax(0)
 
 

@@ -11,13 +11,15 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from manyheads.algorithms.base import Algorithm, Neighbours, Sent
-from manyheads.client.client import Batch, Client, Plan
+from manyheads.algorithms.base import Algorithm, Neighbours, Sends, TableContents
+from manyheads.client.client import Batch, Client
+from manyheads.client.plan import WindowPlan
 from manyheads.config.types import CHECKED, Count, NonNegative, Positive
 from manyheads.data.arrays import Indices
 from manyheads.data.batches import Rows, stream
 from manyheads.errors import ConfigurationError
 from manyheads.exchange.form import Form
+from manyheads.exchange.request import PublicRows
 from manyheads.exchange.snapshot import Snapshot
 from manyheads.seeds import generator
 
@@ -52,12 +54,19 @@ class FedMD(Algorithm):
         return self.digest_steps + self.revisit_steps
 
     @property
+    def sends(self) -> Sends:
+        return "predictions"
+
+    def tried_in(self, steps: int) -> Mapping[str, object]:
+        return {"first_private_steps": 0, "digest_steps": steps - 1, "revisit_steps": 1}
+
+    @property
     def reads_public_labels(self) -> bool:
         return self.first_public_steps > 0
 
-    def sent(self, heads: int, classes: int) -> Sent:
+    def tables(self, heads: int, classes: int) -> TableContents:
         form = Form(classes=classes, heads=1, top_k=classes, precision="float32", confidence=False)
-        return Sent(form, embedding=False)
+        return TableContents(form, embedding=False)
 
     def check(self, steps: int, classes: int) -> None:
         rounds, left = divmod(steps - self._first, self._round)
@@ -76,15 +85,11 @@ class FedMD(Algorithm):
         digested = {start + self.digest_steps: "digest" for start in starts}
         return digested | {start + self._round: "revisit" for start in starts}
 
-    def show(self, client: Client, step: int) -> Snapshot:
-        """Communicate: scores of the main head on this round's part of the public set."""
-        assert client.catalogue is not None
-        number = self._round_of(step)
-        rows = [(self._aligned(client, number), self._view(client, number))]
-        return client.catalogue.accept(client.catalogue.table(client.snapshot(step), rows))
-
     def collect(self, client: Client, neighbours: Neighbours, step: int) -> list[Snapshot]:
-        return [self.show(client, step), *(neighbours[j] for j in neighbours)]
+        """Communicate: scores on this round's part of the public set, the own ones as others see them."""
+        number = self._round_of(step)
+        rows = PublicRows(((self._aligned(client, number), self._view(client, number)),))
+        return [neighbours.ask_self(rows), *(neighbours.ask(j, rows) for j in neighbours)]
 
     def apply(self, client: Client, received: list[Snapshot], step: int) -> None:
         """Aggregate: the mean of all scores, summed in the order of clients."""
@@ -94,7 +99,7 @@ class FedMD(Algorithm):
         ordered = sorted(received, key=lambda snapshot: snapshot.client)
         client.memory["consensus"] = sum_of_scores(ordered, rows) / len(ordered)
 
-    def plan(self, client: Client, start: int, stop: int) -> Plan:
+    def plan(self, client: Client, start: int, stop: int) -> WindowPlan:
         """Which phase each step belongs to, and the public rows of the steps that read any."""
         assert client.public is not None
         size, steps, public_size = client.training.public_batch_size, range(start, stop), len(client.public)
@@ -113,7 +118,8 @@ class FedMD(Algorithm):
                 aligned[at] = self._batch(client, "digest", len(subset), number, into)
                 public[at] = subset[aligned[at]]
         private = np.array([self._private_step(step) for step in steps])
-        return {"phase": phase, "public": public, "view": view, "aligned": aligned, "private step": private}
+        arrays = {"aligned": aligned}
+        return WindowPlan(public=public, view=view, private_step=private, phase=phase, arrays=arrays)
 
     def losses(self, client: Client, batch: Batch, step: int) -> dict[str, Tensor]:
         """Digest: L1 to the consensus. Revisit: the private task. First training: cross-entropy on either."""
@@ -142,13 +148,13 @@ class FedMD(Algorithm):
 
     def _aligned(self, client: Client, number: int) -> Indices:
         """The part of the public set of a round: the same for everybody, without samples of equal pixels."""
-        assert client.catalogue is not None
-        order = generator(client.seed, "alignment", step=number).permutation(client.catalogue.distinct)
+        assert client.schema is not None
+        order = generator(client.seed, "alignment", step=number).permutation(client.schema.distinct)
         return np.sort(order[: self.alignment_samples])
 
     def _view(self, client: Client, number: int) -> int:
-        assert client.catalogue is not None
-        return number % client.catalogue.views
+        assert client.schema is not None
+        return number % client.schema.views
 
     def _batch(self, client: Client, purpose: str, size: int, number: int, into: int) -> NDArray[np.int64]:
         """Positions of the batch number `into` of a stream through `size` samples that is drawn anew for each round."""

@@ -1,7 +1,7 @@
 """Multi-Headed Distillation (Zhmoginov et al., CVPR 2023)."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -12,24 +12,22 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from manyheads.algorithms import distillation
-from manyheads.algorithms.base import Algorithm, Lesson, Neighbours, Sent
-from manyheads.client.client import SNAPSHOTS, Batch, Client, Plan
-from manyheads.config.messages import nearest
+from manyheads.algorithms.base import Algorithm, Lesson, Neighbours, Sends, TableContents
+from manyheads.client.client import Batch, Client
+from manyheads.client.plan import WindowPlan
+from manyheads.config.experiment import TrainingConfig
 from manyheads.config.types import CHECKED, Fraction, NonNegative, Positive, Section
 from manyheads.errors import ConfigurationError
-from manyheads.exchange.confidence import CONFIDENCES
-from manyheads.exchange.density import Density
+from manyheads.exchange.confidence import Confidence
+from manyheads.exchange.confidences import confidence_named
 from manyheads.exchange.form import Form, Precision, Rest
-from manyheads.exchange.predictions import WindowSnapshot
+from manyheads.exchange.pool import draw_targets
 from manyheads.exchange.snapshot import Snapshot
-from manyheads.exchange.weights import WeightsSnapshot
-from manyheads.models.client_model import embeddings
 from manyheads.outputs import Outputs
 from manyheads.seeds import generator
 
 DEFAULT_TOP_K = 8
 OF_PREDICTIONS = ("top_k", "precision", "rest", "send_embedding")  # keys that say what a table holds
-DENSITY_SAMPLES = 2_048  # private samples that a density model is fitted to, at most
 
 
 class Ramp(Section):
@@ -68,8 +66,7 @@ class MHD(Algorithm):
     @field_validator("confidence")
     @classmethod
     def _known_confidence(cls, name: str) -> str:
-        if name not in CONFIDENCES:
-            raise ValueError(f"unknown confidence; {nearest(name, CONFIDENCES)}")
+        confidence_named(name)
         return name
 
     @model_validator(mode="after")
@@ -85,6 +82,41 @@ class MHD(Algorithm):
     @property
     def group_every(self) -> int:
         return self.average_every
+
+    @property
+    def measure(self) -> Confidence:
+        return confidence_named(self.confidence)
+
+    @property
+    def targets(self) -> int:
+        return self.targets_per_step
+
+    @property
+    def sends(self) -> Sends:
+        return self.exchange
+
+    def samples_per_step(self, training: TrainingConfig) -> float:
+        return super().samples_per_step(training) + (3.0 + self.targets_per_step) * training.public_batch_size
+
+    def tried_in(self, steps: int) -> Mapping[str, object]:
+        return {"pool_every": min(self.pool_every, steps - 1)}
+
+    def in_little_memory(self) -> Mapping[str, object]:
+        return {"pool_size": max(2, self.targets_per_step)}
+
+    def lighter(self, classes: int) -> Mapping[str, Mapping[str, object]]:
+        def table(top_k: int, precision: str, *, embedding: bool = False) -> Mapping[str, object]:
+            knobs = {"exchange": "predictions", "top_k": top_k, "precision": precision, "send_embedding": embedding}
+            return knobs if embedding else knobs | {"nu_emb": 0.0}
+
+        few = min(3, classes)
+        found: dict[str, Mapping[str, object]] = {"weights": {"exchange": "weights"}}
+        for top_k in sorted({1, few, classes}, reverse=True):
+            found[f"top {top_k}, float16"] = table(top_k, "float16")
+        found[f"top {few}, 8 bits"] = table(few, "uint8")
+        if self.nu_emb > 0.0:
+            found[f"top {few}, float16, embedding"] = table(few, "float16", embedding=True)
+        return found
 
     @property
     def compares_embeddings(self) -> bool:
@@ -105,7 +137,7 @@ class MHD(Algorithm):
         usual, own = MHD().completed(classes), self.completed(classes)
         return [key for key in OF_PREDICTIONS if getattr(own, key) != getattr(usual, key)]
 
-    def sent(self, heads: int, classes: int) -> Sent | None:
+    def tables(self, heads: int, classes: int) -> TableContents | None:
         """The last head teaches nobody, unless others learn from the same level."""
         if self.exchange == "weights":
             return None
@@ -114,9 +146,9 @@ class MHD(Algorithm):
             heads=heads if self.same_level else heads - 1,
             top_k=self.top_k or min(DEFAULT_TOP_K, classes),
             precision=self.precision,
-            confidence=self.confidence == "density",
+            confidence=self.measure.fitted,
         )
-        return Sent(form, self.compares_embeddings, self.rest)
+        return TableContents(form, self.compares_embeddings, self.rest)
 
     def window_rows(self, public_batch_size: int) -> int:
         return self.pool_every * public_batch_size * self.targets_per_step
@@ -125,72 +157,74 @@ class MHD(Algorithm):
         return range(0 if self.pool_start == "initial" else self.pool_every, steps, self.pool_every)
 
     def prepare(self, client: Client, step: int) -> None:
-        """With confidence = "density": what the client trained on, as its embedding sees it now."""
-        if self.confidence == "density":
-            client.memory.update(private_density(client, step).tensors())
-
-    def show(self, client: Client, step: int) -> Snapshot:
-        if client.asks_by_window:
-            return client.snapshot(step)  # stays with its owner, who answers from it: `_ask_rows`
-        return SNAPSHOTS[self.exchange](client, step)
+        """What a fitted confidence learns of the client, as it is now."""
+        client.memory.update(self.measure.saved(self.measure.fit(client, step)))
 
     def collect(self, client: Client, neighbours: Neighbours, step: int) -> list[Snapshot]:
-        """At the start a pool full of snapshots, neighbour by neighbour; later that of a random neighbour."""
+        """At the start a pool full of snapshots, neighbour by neighbour; later that of a random neighbour.
+
+        Where tables hold only the rows that are due, all of the coming pool is asked about those.
+        """
         members = tuple(neighbours)
         if not members:
             return []
         if step == 0:
-            return [neighbours[members[entry % len(members)]] for entry in range(self.pool_size)]
-        asked = int(generator(client.seed, "asked neighbour", client.index, step).integers(len(members)))
-        return [neighbours[members[asked]]]
+            asked = [members[entry % len(members)] for entry in range(self.pool_size)]
+        else:
+            asked = [members[int(generator(client.seed, "asked neighbour", client.index, step).integers(len(members)))]]
+        if client.schema is None or client.schema.whole:
+            return [neighbours[owner] for owner in asked]
+        pool = [(entry.client, entry.step) for entry in client.pool.entries]
+        for owner in asked:
+            place = client.pool.next_place(client.seed, client.index, step) if step else len(pool)
+            pool[place : place + 1] = [(owner, step)]
+        return self._ask_about_due_rows(client, neighbours, pool, step)
 
-    def cost(self, client: Client, received: Sequence[Snapshot]) -> int:
-        """Where the owner keeps its checkpoint, nothing came yet: its answers are counted when they are asked for."""
-        return 0 if client.asks_by_window else super().cost(client, received)
+    def ask_again(self, client: Client, neighbours: Neighbours, step: int) -> list[Snapshot]:
+        if client.schema is None or client.schema.whole:
+            return []
+        pool = [(entry.client, entry.step) for entry in client.pool.entries]
+        return self._ask_about_due_rows(client, neighbours, pool, step - step % self.pool_every)
+
+    def _ask_about_due_rows(
+        self, client: Client, neighbours: Neighbours, pool: Sequence[tuple[int, int]], step: int
+    ) -> list[Snapshot]:
+        """Ask each snapshot of a pool (owner and step) about the rows for which it is drawn until the next exchange."""
+        assert client.schema is not None
+        assert client.public is not None
+        stop = min(step + self.pool_every, client.training.steps)
+        if stop <= step:
+            return []
+        samples_SB, views_SB, _ = client.public.drawn(step, stop, client.training.public_batch_size)
+        drawn = [
+            draw_targets(len(pool), self.targets_per_step, client.seed, client.index, s) for s in range(step, stop)
+        ]
+        rows = {}
+        for snapshot in dict.fromkeys(pool):
+            due = [at for at, chosen in enumerate(drawn) if any(pool[entry] == snapshot for entry in chosen)]
+            rows[snapshot] = client.schema.rows_of(samples_SB[due].ravel(), views_SB[due].ravel())
+        return [neighbours.ask(owner, rows[owner, at], step=at, hold=True) for owner, at in pool]
 
     def apply(self, client: Client, received: list[Snapshot], step: int) -> None:
-        """Into the pool."""
+        """Into the pool; what was said anew about a snapshot that is there takes its place."""
         for snapshot in received:
-            client.pool.add(snapshot, client.seed, client.index, step)
-        if client.asks_by_window:
-            self._ask_rows(client, step)
-            client.bytes_received += sum(entry.nbytes for entry in set(client.pool.entries))
+            if snapshot.step == step:
+                client.pool.add(snapshot, client.seed, client.index, step)
+            else:
+                client.pool.refresh(snapshot)
 
-    def resumed(self, client: Client, step: int) -> None:
-        if client.asks_by_window:
-            self._ask_rows(client, step - step % self.pool_every)
-
-    def _ask_rows(self, client: Client, step: int) -> None:
-        """Each entry of the pool is asked about the rows for which it is drawn until the next exchange."""
-        assert client.catalogue is not None
-        assert client.public is not None
-        entries = client.pool.entries
-        # Entries that are the same checkpoint are one, and are answered once.
-        asked = {e.kept: e for e in entries if isinstance(e, WindowSnapshot)}
-        for number, entry in enumerate(entries):
-            if isinstance(entry, WeightsSnapshot):
-                entries[number] = asked.setdefault(entry, WindowSnapshot(client.catalogue, entry))
-        stop = min(step + self.pool_every, client.training.steps)
-        if not entries or stop <= step:
-            return
-        samples_SB, views_SB, _ = client.public.drawn(step, stop, client.training.public_batch_size)
-        drawn = [client.pool.draw(self.targets_per_step, client.seed, client.index, s) for s in range(step, stop)]
-        for entry in asked.values():
-            due = [at for at, chosen in enumerate(drawn) if any(entries[number] is entry for number in chosen)]
-            entry.ask(samples_SB[due].ravel(), views_SB[due].ravel())
-
-    def plan(self, client: Client, start: int, stop: int) -> Plan:
+    def plan(self, client: Client, start: int, stop: int) -> WindowPlan:
         """Which entries of the pool teach, the ramp, and with select = "random" the draws among candidates."""
         training, steps = client.training, range(start, stop)
         drawn = [client.pool.draw(self.targets_per_step, client.seed, client.index, step) for step in steps]
         factors = [distillation.ramp_factor(step, training.steps, self.ramp.hold, self.ramp.rise) for step in steps]
-        plan = {"targets": np.array(drawn, dtype=np.int64).reshape(len(steps), -1), "ramp": np.array(factors)}
+        arrays = {"ramp": np.array(factors)}
         if self.select == "random":
             shape = (training.public_batch_size, client.model.shape_HC[0] - 1)
-            plan["uniform"] = np.stack(
+            arrays["uniform"] = np.stack(
                 [generator(client.seed, "select", client.index, step).random(shape) for step in steps]
             )
-        return plan
+        return WindowPlan(targets=np.array(drawn, dtype=np.int64).reshape(len(steps), -1), arrays=arrays)
 
     def losses(self, client: Client, batch: Batch, step: int) -> dict[str, Tensor]:
         """Eq. 1: the private task on the main head, and both distillations on a public batch."""
@@ -201,10 +235,10 @@ class MHD(Algorithm):
         ramp = batch.number("ramp")
         embedding = embedding_BE.new_zeros(())
         if self.compares_embeddings:
-            foreign, counts = batch.foreign_embeddings()
-            widths = {client.model.embedding_width, *(other_BE.shape[-1] for other_BE in foreign)}
+            shown = batch.foreign_embeddings()
+            widths = {client.model.embedding_width, *(other_BE.shape[-1] for other_BE in shown.embeddings)}
             own_BE = {width: client.model.mapped(embedding_BE, width) for width in sorted(widths)}
-            embedding = distillation.embedding_loss(own_BE, foreign, counts)
+            embedding = distillation.embedding_loss(own_BE, shown.embeddings, shown.counts, shown.known)
         return {
             "cross_entropy": cross_entropy(private_BHC[:, 0], batch.labels),
             "embedding": ramp * self.nu_emb * embedding,
@@ -215,12 +249,11 @@ class MHD(Algorithm):
         self, client: Client, logits_BHC: Tensor, embedding_BE: Tensor, foreign: Sequence[Outputs]
     ) -> tuple[Tensor, Tensor]:
         """All that may teach each auxiliary head, with their confidences."""
-        p_BHC, density = logits_BHC.softmax(-1), Density.from_tensors(client.memory)
-        measured_BH = None if density is None else density.confidence(p_BHC, embedding_BE)
+        own = Outputs(logits_BHC.softmax(-1), embedding_BE)
         return distillation.candidates(
-            Outputs(p_BHC, embedding_BE, measured_BH),
+            self.measure.measured(own, self.measure.loaded(client.memory)),
             foreign,
-            CONFIDENCES[self.confidence],
+            self.measure,
             same_level=self.same_level,
             self_target=self.self_target,
         )
@@ -233,17 +266,7 @@ class MHD(Algorithm):
         logits_BHC, embedding_BE = client.model(batch.public.images)
         p_JBKC, confidence_JBK = self._candidates(client, logits_BHC, embedding_BE, batch.foreign)
         choice_BK = distillation.choose(confidence_JBK, self.select, batch.array("uniform"))
-        others = [client.pool.entries[entry].client for entry in batch.plan["targets"].tolist()]
+        others = [snapshot.client for snapshot in batch.teachers]
         teachers_J = [client.index, *others, *(others if self.same_level else []), client.index][: len(p_JBKC)]
         class_JBK = p_JBKC.argmax(-1)
         return Lesson(choice_BK.new_tensor(teachers_J)[choice_BK], class_JBK.gather(0, choice_BK[None])[0])
-
-
-@torch.no_grad()
-def private_density(client: Client, step: int) -> Density:
-    """Fitted to the client's own samples, as they are, without views."""
-    rng = generator(client.seed, "density samples", client.index, step)
-    chosen = np.sort(rng.permutation(client.private.indices)[:DENSITY_SAMPLES])
-    samples = torch.from_numpy(chosen).to(client.private.pixels.device)
-    embedding_RE = embeddings(client.model, client.private.pixels, samples)
-    return Density.fit(embedding_RE, client.private.labels(samples), client.model.shape_HC[1])

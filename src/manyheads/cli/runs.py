@@ -35,7 +35,6 @@ from manyheads.report.taught import taught_by_class_table, taught_table
 from manyheads.report.text import bytes_text
 from manyheads.runs.read import check_free, client_number, read_experiment, read_summary
 from manyheads.studies.demo import DEMO_OUT, demo_runs, make_room, moral
-from manyheads.studies.frontier import cells, check_start
 from manyheads.studies.series import (
     BETWEEN_RUNS,
     check_same_experiment,
@@ -194,10 +193,10 @@ def frontier(
 ) -> None:
     """Show bytes against accuracy: smaller and smaller exchanges, gossip averaging, and FedAvg (complete graph)."""
     screen, started = Screen(quiet), Experiment.load(experiment, settings or ())
-    check_start(started)
     from manyheads.report.figures import save_figure
     from manyheads.report.frontier import frontier_figure
     from manyheads.setup.resolve import resolve
+    from manyheads.studies.frontier import cells
     from manyheads.studies.paper.keys import slug
 
     loaded = resolve(started)
@@ -216,7 +215,7 @@ def frontier(
         raise Stopped("stopped and saved; the same command continues where it stopped") from None
     screen.show(compare_table(summaries))
     points = [
-        (name, cell.kind, mean(map(mean, (s["bytes_received"] for s in summaries[name]))), _last_head(summaries[name]))
+        (name, cell.sends, mean(map(mean, (s["bytes_received"] for s in summaries[name]))), _last_head(summaries[name]))
         for name, cell in made.items()
     ]
     if seeds == 1:

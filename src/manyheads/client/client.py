@@ -6,18 +6,19 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from manyheads.client.plan import WindowPlan
 from manyheads.config.experiment import TrainingConfig
 from manyheads.data.batches import Rows, Samples, WindowRows
 from manyheads.exchange.origin import Origin
+from manyheads.exchange.owner import Owner
 from manyheads.exchange.pool import Pool
-from manyheads.exchange.predictions import Catalogue
+from manyheads.exchange.schema import TableSchema
 from manyheads.exchange.snapshot import Snapshot
 from manyheads.exchange.weights import Replica, WeightsSnapshot
 from manyheads.models.client_model import ClientModel
@@ -26,17 +27,26 @@ from manyheads.models.flat import FlatState
 from manyheads.outputs import Outputs
 from manyheads.seeds import generator
 
-Plan = Mapping[str, NDArray[Any]]  # what an algorithm drew for a window, each array with a leading axis of steps
+
+@dataclass(frozen=True)
+class ForeignEmbeddings:
+    """What others say of their embeddings of a batch."""
+
+    embeddings: list[Tensor]
+    counts: list[Tensor] = field(default_factory=list)  # how much each counts, where that is not 1
+    known: list[Tensor | None] = field(default_factory=list)  # of which samples something is said, where not of all
 
 
 class Batch:
     """All that one step needs: private samples, public rows, and what the algorithm drew for this step.
 
     Pixels are gathered when they are first asked for: a step that trains on private samples only reads no others. What
-    `losses` reads it asks for here, not in `plan` itself: a captured step (engine/cuda.py) reads it on its device.
+    `losses` reads it asks for here, not in `plan` itself: a captured step (engine/cuda/) reads it on its device.
     """
 
-    def __init__(self, client: "Client", private: Callable[[], Rows], public: Callable[[], Rows], plan: Plan) -> None:
+    def __init__(
+        self, client: "Client", private: Callable[[], Rows], public: Callable[[], Rows], plan: WindowPlan
+    ) -> None:
         self._client, self._private, self._public, self.plan = client, private, public, plan
 
     @cached_property
@@ -66,25 +76,35 @@ class Batch:
     @property
     def phase(self) -> int:
         """What kind of step it is, where an algorithm has several: `phase` of its plan."""
-        return int(self.plan["phase"])
+        assert self.plan.phase is not None, "the algorithm's plan has no phase"
+        return int(self.plan.phase)
 
     def number(self, name: str) -> float | Tensor:
         """A number of the plan."""
-        return float(self.plan[name])
+        return float(self.plan.arrays[name])
 
     def array(self, name: str) -> Tensor | None:
         """An array of the plan, on the device; None where there is none."""
-        drawn = self.plan.get(name)
+        drawn = self.plan.arrays.get(name)
         return None if drawn is None else torch.from_numpy(np.asarray(drawn)).to(self._client.state.values.device)
 
     @cached_property
     def foreign(self) -> list[Outputs]:
         """What the drawn snapshots of the pool (`targets` of the plan) say about the public rows."""
-        return [self._client.pool.entries[entry].outputs(self.public) for entry in self.plan["targets"].tolist()]
+        return [snapshot.outputs(self.public) for snapshot in self.teachers]
 
-    def foreign_embeddings(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Those that were shown, and how much each counts, where that is not 1."""
-        return [said.embedding_BE for said in self.foreign if said.embedding_BE is not None], []
+    @property
+    def teachers(self) -> list[Snapshot]:
+        """The drawn snapshots of the pool."""
+        drawn = self.plan.targets
+        return [] if drawn is None else [self._client.pool.entries[entry] for entry in drawn.tolist()]
+
+    def foreign_embeddings(self) -> "ForeignEmbeddings":
+        """Return the embeddings that were shown."""
+        shown = [said for said in self.foreign if said.embedding_BE is not None]
+        known = [said.known_B for said in shown]
+        given = [said.embedding_BE for said in shown if said.embedding_BE is not None]
+        return ForeignEmbeddings(given, known=known if any(own is not None for own in known) else [])
 
 
 Losses = Callable[["Client", Batch, int], Mapping[str, Tensor]]
@@ -109,12 +129,15 @@ class Client:
     clients: int  # how many there are
     origin: Origin  # of its snapshots
     bytes_received: int = 0
+    refused: int = 0  # answers that could not be used
+    holds_of: set[int] = field(default_factory=set)  # those that keep a snapshot about which this client asks again
     data_seconds: float = 0.0  # spent on drawing and gathering batches
     memory: dict[str, Tensor] = field(default_factory=dict)  # what an algorithm keeps of it between two exchanges
 
     def __post_init__(self) -> None:
         self.state = FlatState(self.model)
         self.momentum = torch.zeros_like(self.state.parameters)
+        self.owner = Owner(self.index, self.schema, self.snapshot)
         self._dropouts = dropouts(self.model)
 
     @property
@@ -123,23 +146,15 @@ class Client:
         return self.origin.replica
 
     @property
-    def catalogue(self) -> Catalogue | None:
-        return self.origin.catalogue
+    def schema(self) -> TableSchema | None:
+        """What a table of predictions is, where such are exchanged."""
+        return self.origin.schema
 
     def snapshot(self, step: int) -> WeightsSnapshot:
-        """This client as it is now."""
+        """Return this client as it is now."""
         return self.origin.checkpoint(step, self.state.values.clone(), self.state.copy_integers(), self.memory)
 
-    def restored_snapshot(self, step: int, tensors: Mapping[str, Tensor]) -> Snapshot:
-        """This client as it was at `step`, from what `Snapshot.tensors` gave."""
-        return self.origin.restored(step, tensors)
-
-    @property
-    def asks_by_window(self) -> bool:
-        """Whether it is told only the rows that it draws until the next exchange, instead of whole tables."""
-        return self.catalogue is not None and not self.catalogue.whole
-
-    def batches(self, start: int, stop: int, plan: Plan) -> "WindowBatches":
+    def batches(self, start: int, stop: int, plan: WindowPlan) -> "WindowBatches":
         """The batches of steps start ... stop - 1."""
         return WindowBatches(self, start, stop, plan)
 
@@ -168,29 +183,29 @@ class Client:
 class WindowBatches:
     """The batches of a window: every index and draw is made at once, the pixels when a batch is asked for."""
 
-    def __init__(self, client: Client, start: int, stop: int, plan: Plan) -> None:
+    def __init__(self, client: Client, start: int, stop: int, plan: WindowPlan) -> None:
         self._client, self._start, self._plan = client, start, plan
         training = client.training
         # A plan may say which batch of the private stream is due, where not every step takes one.
-        self._private_step = plan.get("private step", np.arange(start, stop))
+        self._private_step = np.arange(start, stop) if plan.private_step is None else plan.private_step
         first, last = int(self._private_step[0]), int(self._private_step[-1])
         self._private = client.private.window(first, last + 1, training.batch_size)
         self._public: WindowRows | None = None
-        if client.public is not None and "public" not in plan:
+        if client.public is not None and plan.public is None:
             self._public = client.public.window(start, stop, training.public_batch_size)
 
     def at(self, step: int) -> Batch:
         """The batch of a step of the window."""
         client, dtype, step = self._client, self._client.state.values.dtype, step - self._start
-        plan = {name: array[step] for name, array in self._plan.items()}
+        plan = self._plan.at(step)
 
         def private() -> Rows:
             return client.private.rows(self._private, int(self._private_step[step] - self._private_step[0]), dtype)
 
         def public() -> Rows:
             assert client.public is not None, "this algorithm reads no public data"
-            if "public" in plan:  # rows of the algorithm's own choosing
-                return client.public.named(plan["public"], int(plan["view"]), dtype)
+            if plan.public is not None:  # rows of the algorithm's own choosing
+                return client.public.named(plan.public, 0 if plan.view is None else int(plan.view), dtype)
             assert self._public is not None
             return client.public.rows(self._public, step, dtype)
 
@@ -205,20 +220,3 @@ def learning_rate(config: TrainingConfig, step: int) -> float:
         return config.learning_rate
     done = (step - config.warmup_steps) / max(1, config.steps - config.warmup_steps)
     return config.learning_rate * 0.5 * (1.0 + math.cos(math.pi * done))
-
-
-def shown_weights(client: Client, step: int) -> Snapshot:
-    """A checkpoint, as the paper simulates the exchange."""
-    return client.snapshot(step)
-
-
-def shown_predictions(client: Client, step: int) -> Snapshot:
-    """A table of what it says about every public row, encoded and decoded as on its way to another machine."""
-    assert client.catalogue is not None
-    return client.catalogue.accept(client.catalogue.table(client.snapshot(step), client.catalogue.declare()))
-
-
-SNAPSHOTS: dict[str, Callable[[Client, int], Snapshot]] = {
-    "weights": shown_weights,
-    "predictions": shown_predictions,
-}

@@ -35,10 +35,10 @@ def states_of(
     """The states of clients, and the snapshots in their pools that are not `known`; a run that has ended needs none."""
     states, snapshots = [], dict[str, dict[str, Tensor]]()
     for client in clients:
-        entries = {_name(entry): entry for entry in client.pool.entries} if pools else {}
-        for name, entry in entries.items():
-            if name not in known and name not in snapshots:
-                snapshots[name] = _on_cpu(entry.tensors())
+        for entry in (*client.pool.entries, *client.owner.kept.values()) if pools else ():
+            name = _name(entry)
+            if name not in known and name not in snapshots and (tensors := entry.tensors()):
+                snapshots[name] = _on_cpu(tensors)
         memory = {f"{MEMORY}{name}": tensor for name, tensor in client.memory.items()}
         tensors = _on_cpu({**checkpoint(client.state), "momentum": client.momentum, **memory})
         pool = [_name(entry) for entry in client.pool.entries] if pools else []
@@ -59,20 +59,24 @@ def restore_client(client: Client, state: ClientState, where: str) -> None:
 
 
 def restored_snapshot(name: str, tensors: Mapping[str, Tensor], origins: Sequence[Origin]) -> Snapshot:
-    """The reverse of `Snapshot.tensors`, wherever its client lives."""
-    _, step, _, client = name.removesuffix(".safetensors").split("-")
-    origin, message = origins[int(client)], tensors.get("message")
+    """Return the snapshot of a save, wherever its client lives."""
+    origin, message = origins[owner_of(name)], tensors.get("message")
     if message is None:
         fits = _fits(tensors, checkpoint(origin.replica.state))
     else:
-        fits = origin.catalogue is not None and message.dtype == torch.uint8
+        fits = origin.schema is not None and message.dtype == torch.uint8
     if not fits:
-        raise RunError(f"{name}: does not fit the model of client {int(client)}; {START_AGAIN}")
-    return origin.restored(int(step), tensors)
+        raise RunError(f"{name}: does not fit the model of client {owner_of(name)}; {START_AGAIN}")
+    return origin.restored(int(name.split("-")[1]), tensors)
+
+
+def owner_of(name: str) -> int:
+    """Return whose snapshot a file of a save holds."""
+    return int(name.removesuffix(".safetensors").rpartition("-")[2])
 
 
 def _fits(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> bool:
-    """Whether these tensors are there, each of its form."""
+    """Return whether these tensors are there, each of its form."""
     return all(
         name in tensors and tensors[name].shape == own.shape and tensors[name].dtype == own.dtype
         for name, own in expected.items()
@@ -80,7 +84,6 @@ def _fits(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> bool
 
 
 def _name(snapshot: Snapshot) -> str:
-    """Of a snapshot's file."""
     return f"snapshot-{snapshot.step:08d}-client-{snapshot.client:04d}.safetensors"
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyheads.client.state import ClientState, Snapshots
+from manyheads.client.state import ClientState, Snapshots, owner_of
 from manyheads.evaluation.accuracy import Scores
 from manyheads.evaluation.taught import Taught
+from manyheads.exchange.request import Request, Subject
 from manyheads.runs.record import Saved
 
 Progress = Callable[[int], None]  # is told how many client-steps were taken
@@ -48,7 +49,10 @@ class Engine(ABC):
         self.device = device  # that clients train on
         self._nodes = nodes  # by worker
         self._worker_of = {node: worker for worker, own in enumerate(nodes) for node in own}
+        self._notes: list[str] = []
         self._clients = [sorted(client for node in own for client in groups[node]) for own in nodes]  # by worker
+
+        self._home_of = {client: worker for worker, own in enumerate(self._clients) for client in own}
 
     @abstractmethod
     def ask(self, method: str, arguments: Mapping[int, tuple[Any, ...]], progress: Progress | None = None) -> list[Any]:
@@ -63,8 +67,9 @@ class Engine(ABC):
         """At the end: the clients of this process become what they are in their workers."""
 
     def notes(self) -> list[str]:
-        """What a person should know and was not told yet."""
-        return []
+        """Return what a person should know and was not told yet."""
+        said, self._notes = self._notes, []
+        return said
 
     def train(self, window: Window, progress: Progress, *, trace: bool = False) -> WindowLosses:
         """Let each client take its steps of the window, alone; `trace`: torch's profiler watches the first worker."""
@@ -76,18 +81,29 @@ class Engine(ABC):
         return WindowLosses(found[0].terms, torch.stack(values), tuple(finite), data, found[0].trace)
 
     def exchange(self, step: int) -> None:
-        """The only place where anything crosses between clients, if it is due. All collect before any applies."""
-        asked: list[list[int]] = self._ask_all("collect", step)
-        away = [[node for node in own if self._worker_of[node] != worker] for worker, own in enumerate(asked)]
-        wanted, travels = set().union(*asked), set().union(*away)
-        asks: dict[int, tuple[Any, ...]] = {}
-        for worker, nodes in enumerate(self._nodes):
-            if own := [node for node in nodes if node in wanted]:
-                asks[worker] = (own, [node for node in own if node in travels], step)
-        shown: dict[int, Any] = {}
-        for found in self.ask("show", asks):
-            shown.update(found)
-        self.ask("apply", {worker: ({node: shown[node] for node in nodes}, step) for worker, nodes in enumerate(away)})
+        """Let clients meet, if that is due: the only place where anything crosses. All collect before any applies."""
+        self._round("collect", "apply", step)
+
+    def _round(self, begin: str, end: str, step: int) -> None:
+        """Every worker asks, those that are asked answer, every worker takes in; each answer travels to it once."""
+        asked: list[list[Request] | None] = self._ask_all(begin, step)
+        if any(own is None for own in asked):
+            return
+        by_owner: dict[int, list[Request]] = {}
+        away: list[set[Subject]] = [set() for _ in asked]  # by worker: what it hears from others
+        for worker, own in enumerate(asked):
+            for request in own or ():
+                by_owner.setdefault(self._home_of[request.owner], []).append(request)
+                if self._home_of[request.owner] != worker:
+                    away[worker].add(request.subject)
+        travels = set().union(*away)
+        answers: dict[Subject, Any] = {}
+        owners = {worker: (own, {r.subject for r in own} & travels) for worker, own in sorted(by_owner.items())}
+        for found in self.ask("answer", owners):
+            answers.update(found)
+        came = [{subject: answers[subject] for subject in sorted(own, key=str)} for own in away]
+        for notes in self.ask(end, {worker: (own, step) for worker, own in enumerate(came)}):
+            self._notes += notes
 
     def scores(self, part: int) -> list[Scores]:
         """What the heads of every client do on a part."""
@@ -117,8 +133,10 @@ class Engine(ABC):
         for worker, members in enumerate(self._clients):
             states = {client: saved.clients[client] for client in members}
             names = {name for state in states.values() for name in state.pool}
+            names |= {name for name in saved.snapshots if owner_of(name) in states}
             arguments[worker] = (states, {name: saved.snapshots[name] for name in names}, saved.step)
         self.ask("restore", arguments)
+        self._round("ask_again", "refresh", saved.step)
 
     def _ask_all(self, method: str, *arguments: Any, progress: Progress | None = None) -> list[Any]:
         return self.ask(method, dict.fromkeys(range(len(self._nodes)), arguments), progress)

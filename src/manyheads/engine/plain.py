@@ -18,6 +18,8 @@ from manyheads.setup.build import Ensemble
 class PlainTrainer:
     """One client after another in plain PyTorch."""
 
+    encodes = True
+
     def __init__(self) -> None:
         self.notes: list[str] = []
 
@@ -59,7 +61,7 @@ class LocalEngine(Engine):
 
     def notes(self) -> list[str]:
         said, self._trainer.notes = self._trainer.notes, []
-        return said
+        return [*said, *super().notes()]
 
     def close(self) -> None:
         pass  # what is here goes with this process

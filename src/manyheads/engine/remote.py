@@ -11,7 +11,9 @@ from manyheads.client.state import ClientState, restore_client, states_of
 from manyheads.engine.base import Engine
 from manyheads.engine.options import ResolvedOptions
 from manyheads.engine.worker import Worker
-from manyheads.exchange.snapshot import Snapshot
+from manyheads.errors import SnapshotError
+from manyheads.exchange.transport import Answer
+from manyheads.exchange.weights import WeightsSnapshot
 from manyheads.setup.build import Ensemble, build
 from manyheads.setup.resolved import ResolvedExperiment
 
@@ -49,8 +51,8 @@ def deal(work: Sequence[int], workers: int) -> list[list[int]]:
 
 
 @dataclass(frozen=True)
-class Sent:
-    """A snapshot on its way to another worker, which knows all else about the client that it is of."""
+class SentCheckpoint:
+    """A checkpoint on its way to another worker, which knows all else about the client that it is of."""
 
     client: int
     step: int
@@ -60,11 +62,16 @@ class Sent:
 class RemoteWorker(Worker):
     """A worker in a process of its own."""
 
-    def send(self, snapshot: Snapshot) -> Any:
-        return Sent(snapshot.client, snapshot.step, snapshot.tensors())
+    def send(self, answer: Answer | SnapshotError) -> Any:
+        if isinstance(answer, WeightsSnapshot):
+            return SentCheckpoint(answer.client, answer.step, answer.tensors())
+        return answer
 
-    def receive(self, sent: Sent) -> Snapshot:
-        return self._e.origins[sent.client].restored(sent.step, sent.tensors)
+    def receive(self, sent: Any) -> Answer | SnapshotError:
+        if isinstance(sent, SentCheckpoint):
+            return self._e.origins[sent.client].restored_checkpoint(sent.step, sent.tensors)
+        answer: Answer | SnapshotError = sent
+        return answer
 
 
 @dataclass(frozen=True)

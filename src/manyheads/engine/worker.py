@@ -2,8 +2,9 @@
 
 import os
 import tempfile
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,10 +14,14 @@ from manyheads.algorithms.averaging import mean_values
 from manyheads.algorithms.base import Algorithm, Neighbours
 from manyheads.client.client import Client
 from manyheads.client.state import ClientState, Snapshots, restore_client, restored_snapshot, states_of
+from manyheads.engine.asking import Answers, Asking, Promise
 from manyheads.engine.base import Progress, Window, WindowLosses
+from manyheads.errors import SnapshotError
 from manyheads.evaluation.accuracy import Scores, score
 from manyheads.evaluation.taught import Taught, who_taught_whom
+from manyheads.exchange.request import Request, Subject
 from manyheads.exchange.snapshot import Snapshot
+from manyheads.exchange.transport import Answer, InMemory, Transport
 from manyheads.setup.build import Ensemble
 
 
@@ -24,23 +29,12 @@ class Trainer(Protocol):
     """A way to run a window in one process."""
 
     notes: list[str]  # what a person should know and was not told yet
+    encodes: bool  # whether rows are answered as messages; otherwise they stay on the device, with the same bits
 
     def train(
         self, clients: Sequence[Client], algorithm: Algorithm, window: Window, progress: Progress
     ) -> WindowLosses:
         """Let each client take its steps of the window, alone."""
-
-
-@dataclass(frozen=True, eq=False)
-class Asked:
-    """Stands for the snapshot of a node until that is there: `collect` passes on what it asked for, unseen."""
-
-    node: int
-    client: int
-    step: int
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"collect looks at a snapshot's {name}: it may only pass on what neighbours[j] gives")
 
 
 class Worker:
@@ -51,8 +45,12 @@ class Worker:
         by_index = {client.index: client for client in ensemble.clients}
         groups = {node: group for node, group in enumerate(ensemble.resolved.groups) if group[0] in by_index}
         self._nodes = {node: [by_index[member] for member in group] for node, group in groups.items()}
-        self._received: dict[int, list[Snapshot | Asked]] = {}
-        self._shown: dict[int, Snapshot] = {}
+        self._asked: dict[int, list[Snapshot | Promise]] = {}  # by node, as `collect` gave it
+        self._answers: dict[Subject, Answer | SnapshotError] = {}  # of clients here
+        self._transport: Transport = InMemory()
+        for client in ensemble.clients:
+            self._transport.serve(client.index, partial(client.owner.answer, encode=trainer.encodes))
+        self._told: set[tuple[int, int]] = set()  # askers and owners of whom it was said that an answer was refused
 
     def train(self, window: Window, trace: bool, progress: Progress) -> WindowLosses:
         clients, algorithm = self._e.clients, self._e.resolved.algorithm
@@ -65,53 +63,93 @@ class Worker:
             watched.export_chrome_trace(file.name)
             return replace(found, trace=Path(file.name).read_bytes())
 
-    def collect(self, step: int) -> list[int]:
-        """The first part of an exchange, all that clients do alone: groups average, nodes decide whom they ask.
+    def collect(self, step: int) -> list[Request] | None:
+        """Do the first part of an exchange, what clients do alone: groups average, nodes decide whom they ask.
 
-        A group meets the others as one, in the person of its first member.
+        A group meets the others as one: its first member asks and answers. None: nobody meets others at this step.
         """
-        self._received, self._shown = {}, {}
-        if step in self._e.resolved.averaging_steps:
+        resolved = self._e.resolved
+        if step in resolved.averaging_steps:
             for members in self._nodes.values():
                 average_group(members, step)
-        if step not in self._e.resolved.exchange_steps:
-            return []
-        algorithm = self._e.resolved.algorithm
-
-        def ask(node: int) -> Any:
-            return Asked(node, self._e.resolved.groups[node][0], step)
-
+        if step not in resolved.exchange_steps:
+            return None
         for client in self._e.clients:
-            algorithm.prepare(client, step)
+            resolved.algorithm.prepare(client, step)
+            client.owner.begin_exchange(step)
+        return self._requests(resolved.algorithm.collect, step)
+
+    def ask_again(self, step: int) -> list[Request]:
+        """Ask for what pools need and a save does not hold."""
+        return self._requests(self._e.resolved.algorithm.ask_again, step)
+
+    def _requests(self, collect: Callable[[Client, Neighbours, int], list[Snapshot]], step: int) -> list[Request]:
+        """Return what the nodes ask, and remember which answers they wait for."""
+        resolved, made = self._e.resolved, list[Request]()
+        self._asked, self._answers = {}, {}
         for node, members in self._nodes.items():
-            neighbours = Neighbours(self._e.resolved.graph.neighbours(node, step), ask)
-            self._received[node] = list(algorithm.collect(members[0], neighbours, step))
-        return sorted({got.node for own in self._received.values() for got in own if isinstance(got, Asked)})
+            client = members[0]
+            asking = Asking(client.index, lambda other: resolved.groups[other][0], step)
+            neighbours = Neighbours(resolved.graph.neighbours(node, step), asking.ask)
+            self._asked[node] = list(collect(client, neighbours, step))
+            made += asking.requests(client.holds_of)
+            client.holds_of = asking.owners_held
+        return made
 
-    def show(self, nodes: Sequence[int], travels: Sequence[int], step: int) -> dict[int, Any]:
-        """The second part: what some nodes show, once, however many pools take it; some of it to other workers."""
-        self._shown = {node: self._e.resolved.algorithm.show(self._nodes[node][0], step) for node in nodes}
-        return {node: self.send(self._shown[node]) for node in travels}
+    def answer(self, requests: Sequence[Request], travels: Container[Subject]) -> dict[Subject, Any]:
+        """Do the second part: answer what clients here are asked; return what travels to other workers."""
+        for request in requests:
+            try:
+                self._answers[request.subject] = self._transport.ask(request)
+            except SnapshotError as error:
+                self._answers[request.subject] = error
+        for client in self._e.clients:
+            client.owner.end_exchange()
+        return {subject: self.send(answer) for subject, answer in self._answers.items() if subject in travels}
 
-    def send(self, snapshot: Snapshot) -> Any:
-        """In the form in which it travels to other workers: within one process, as it is."""
-        return snapshot
+    def send(self, answer: Answer | SnapshotError) -> Any:
+        """Return an answer in the form in which it travels to other workers: within one process, as it is."""
+        return answer
 
-    def receive(self, sent: Any) -> Snapshot:
-        """The reverse of `send`, in another worker."""
-        snapshot: Snapshot = sent
-        return snapshot
+    def receive(self, sent: Any) -> Answer | SnapshotError:
+        """Undo `send`, in another worker."""
+        answer: Answer | SnapshotError = sent
+        return answer
 
-    def apply(self, came: Mapping[int, Any], step: int) -> None:
-        """The third part: take in what was shown, here and by other workers. Each snapshot becomes one object here."""
-        algorithm = self._e.resolved.algorithm
-        shown = self._shown | {node: self.receive(sent) for node, sent in came.items()}
-        for node, own in self._received.items():
-            client = self._nodes[node][0]
-            received = [shown[got.node] if isinstance(got, Asked) else got for got in own]
+    def apply(self, came: Mapping[Subject, Any], step: int) -> list[str]:
+        """Do the third part: take in what was answered; return notes about what was refused."""
+        algorithm, notes = self._e.resolved.algorithm, list[str]()
+        for client, received in self._received(came, notes):
             client.bytes_received += algorithm.cost(client, received)
             algorithm.apply(client, received, step)
-        self._received, self._shown = {}, {}
+        return notes
+
+    def refresh(self, came: Mapping[Subject, Any], step: int) -> list[str]:
+        """Take in what was asked again: it was received, and counted, before."""
+        notes = list[str]()
+        for client, received in self._received(came, notes):
+            for snapshot in received:
+                client.pool.refresh(snapshot)
+        return notes
+
+    def _received(self, came: Mapping[Subject, Any], notes: list[str]) -> Iterator[tuple[Client, list[Snapshot]]]:
+        """Give each client what it asked for. What was refused is counted, told once and left out."""
+        answers = Answers(
+            self._e.origins, self._answers | {subject: self.receive(sent) for subject, sent in came.items()}
+        )
+        for node, asked in self._asked.items():
+            client, received = self._nodes[node][0], list[Snapshot]()
+            for found in answers.to(asked):
+                if not isinstance(found, tuple):
+                    received.append(found)
+                    continue
+                request, error = found
+                client.refused += 1
+                if (client.index, request.owner) not in self._told:
+                    self._told.add((client.index, request.owner))
+                    notes.append(f"{client.name} refused an answer and goes on without it: {error}")
+            yield client, received
+        self._asked, self._answers = {}, {}
 
     def scores(self, part: int) -> list[Scores]:
         return [score(client.model, self._e.parts[part]) for client in self._e.clients]
@@ -126,12 +164,14 @@ class Worker:
         return states_of(self._e.clients, known, pools=pools)
 
     def restore(self, states: Mapping[int, ClientState], snapshots: Snapshots, step: int) -> None:
-        entries = {name: restored_snapshot(name, own, self._e.origins) for name, own in snapshots.items()}
+        """Put clients back to a save; what owners keep is asked about again afterwards (`ask_again`)."""
+        origins = self._e.origins
+        entries = {name: restored_snapshot(name, own, origins) for name, own in snapshots.items()}
         for client in self._e.clients:
             restore_client(client, states[client.index], "the last save")
-            client.pool.entries = [entries[name] for name in states[client.index].pool]
-        for members in self._nodes.values():
-            self._e.resolved.algorithm.resumed(members[0], step)
+            client.owner.restore(snapshot for snapshot in entries.values() if snapshot.client == client.index)
+            pool = [entries[name] for name in states[client.index].pool]
+            client.pool.entries = [origins[snapshot.client].held(snapshot) for snapshot in pool]
 
 
 def average_group(members: Sequence[Client], step: int) -> None:

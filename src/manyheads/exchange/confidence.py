@@ -1,47 +1,88 @@
 """How sure a head is of its prediction: the paper's Lambda. Larger is surer.
 
-Each entry of CONFIDENCES maps probabilities (... x C) to confidences (...).
+A confidence is an object that is named in CONFIDENCES (confidences.py) or by `package.module:name`. Most follow from
+the probabilities that a model shows. One that is `fitted` is measured by the owner, on what it learnt from its private
+data: others see one number per row and head, between 0 and 1, and neither the fit nor a private sample.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
+from manyheads.data.batches import Samples
+from manyheads.models.client_model import ClientModel
 from manyheads.outputs import Outputs
 
-Confidence = Callable[[Tensor], Tensor]
+Tensors = Mapping[str, Tensor]
+
+
+class Fittable(Protocol):
+    """What a confidence may read of the client that it is fitted to."""
+
+    index: int
+    seed: int
+    model: ClientModel
+    private: Samples
+
+
+class Confidence:
+    """How sure each head is of each sample."""
+
+    fitted: ClassVar[bool] = False  # whether its owner measures it, after a fit to private data
+    name: ClassVar[str] = "confidence"  # stands before the names of its tensors where these are saved
+
+    def fit(self, client: Fittable, step: int) -> dict[str, Tensor]:
+        """Return what `measure` needs to know of a client as it is at `step`."""
+        return {}
+
+    def measure(self, outputs: Outputs, tensors: Tensors) -> Tensor:
+        """Return B x H: how sure each head is, given what `fit` returned."""
+        raise NotImplementedError
+
+    def of(self, outputs: Outputs) -> Tensor:
+        """Return B x H: as the owner measured it where the outputs carry it, otherwise from the probabilities."""
+        return self.measure(outputs, {}) if outputs.confidence_BH is None else outputs.confidence_BH
+
+    def measured(self, outputs: Outputs, tensors: Tensors) -> Outputs:
+        """Return the outputs of an owner with its own measure, where that is fitted and the fit is there."""
+        if not (self.fitted and tensors):
+            return outputs
+        return Outputs(outputs.probabilities_BHC, outputs.embedding_BE, self.measure(outputs, tensors))
+
+    def saved(self, tensors: Tensors) -> dict[str, Tensor]:
+        """Return the tensors under the names by which they are saved with a client or its checkpoint."""
+        return {f"{self.name} {key}": tensor for key, tensor in tensors.items()}
+
+    def loaded(self, tensors: Tensors) -> dict[str, Tensor]:
+        """Return the tensors of this confidence among others: the reverse of `saved`."""
+        prefix = f"{self.name} "
+        return {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
+
+
+@dataclass(frozen=True)
+class FromProbabilities(Confidence):
+    """A confidence that follows from probabilities (... x C) alone."""
+
+    function: Callable[[Tensor], Tensor]
+
+    def measure(self, outputs: Outputs, tensors: Tensors) -> Tensor:
+        return self.function(outputs.probabilities_BHC)
 
 
 def max_probability(p: Tensor) -> Tensor:
-    """The largest probability, the paper's choice (its text prints argmax; its appendix says max)."""
+    """Return the largest probability, the paper's choice (its text prints argmax; its appendix says max)."""
     return p.amax(-1)
 
 
 def entropy(p: Tensor) -> Tensor:
-    """The negative entropy: sum p log p."""
+    """Return the negative entropy: sum p log p."""
     return torch.xlogy(p, p).sum(-1)
 
 
 def margin(p: Tensor) -> Tensor:
-    """The distance between the two largest probabilities."""
+    """Return the distance between the two largest probabilities."""
     largest = p.topk(2, dim=-1).values
     return largest[..., 0] - largest[..., 1]
-
-
-def density(p: Tensor) -> Tensor:
-    """Measured by the owner and carried in `Outputs` (density.py); this is for when nothing was measured yet."""
-    return max_probability(p)
-
-
-CONFIDENCES: dict[str, Confidence] = {
-    "max_probability": max_probability,
-    "entropy": entropy,
-    "margin": margin,
-    "density": density,
-}
-
-
-def confidence_of(outputs: Outputs, measure: Confidence) -> Tensor:
-    """B x H: as the owner measured it where the outputs carry it, otherwise from the probabilities."""
-    return measure(outputs.probabilities_BHC) if outputs.confidence_BH is None else outputs.confidence_BH

@@ -5,13 +5,20 @@ owner; what another client sees of it is one number per public row, never the mo
 """
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
+from manyheads.exchange.confidence import Confidence, Fittable, Tensors
+from manyheads.models.client_model import embeddings
+from manyheads.outputs import Outputs
+from manyheads.seeds import generator
+
+MOST_SAMPLES = 2_048  # private samples that a density is fitted to
 SHRINKAGE = 0.1  # towards equal variances: there are few private samples for a full covariance
 
 
@@ -71,14 +78,25 @@ class Density:
         confidence_BH[:, 0] *= self.typicality(embedding_BE)
         return confidence_BH
 
-    def tensors(self) -> dict[str, Tensor]:
-        """To be saved with the client, or with its checkpoint."""
-        return {f"density {field.name}": getattr(self, field.name) for field in dataclasses.fields(self)}
 
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "Density | None":
-        """The reverse of `tensors`; None where there is none among them."""
-        names = [field.name for field in dataclasses.fields(cls)]
-        if f"density {names[0]}" not in tensors:
-            return None
-        return cls(*(tensors[f"density {name}"] for name in names))
+class DensityConfidence(Confidence):
+    """The largest probability, of which the main head keeps as much as the sample is like the owner's private ones."""
+
+    fitted: ClassVar[bool] = True
+    name: ClassVar[str] = "density"
+
+    @torch.no_grad()
+    def fit(self, client: Fittable, step: int) -> dict[str, Tensor]:
+        """Fit a density to the client's own samples, as they are, without views."""
+        rng = generator(client.seed, "density samples", client.index, step)
+        chosen = np.sort(rng.permutation(client.private.indices)[:MOST_SAMPLES])
+        samples = torch.from_numpy(chosen).to(client.private.pixels.device)
+        embedding_RE = embeddings(client.model, client.private.pixels, samples)
+        density = Density.fit(embedding_RE, client.private.labels(samples), client.model.shape_HC[1])
+        return {field.name: getattr(density, field.name) for field in dataclasses.fields(density)}
+
+    def measure(self, outputs: Outputs, tensors: Tensors) -> Tensor:
+        if not tensors:  # nothing was fitted yet
+            return outputs.probabilities_BHC.amax(-1)
+        assert outputs.embedding_BE is not None, "an owner knows its embedding"
+        return Density(**tensors).confidence(outputs.probabilities_BHC, outputs.embedding_BE)

@@ -22,6 +22,7 @@ class Form(Section):
     top_k: Positive
     precision: Precision
     confidence: bool  # whether the owner's own measure is sent
+    withholds: bool = False  # whether a row may be named without anything being said about it
 
     @property
     def names_classes(self) -> bool:
@@ -64,10 +65,11 @@ class Form(Section):
         rounding = self.top_k * {"float32": 0.0, "float16": 2.0**-25, "uint8": 1.0 / 510.0}[self.precision]
         return (1.0 - 1e-3) * self.top_k / self.classes - rounding, 1.0 + 1e-3 + rounding
 
-    def layout(self, rows: int, embedding: int) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Name, type and shape of each array of a message, in their order."""
+    def layout(self, rows: int, embedding: int, withheld: int = 0) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Return name, type and shape of each array of a message, in their order; rows that are withheld come last."""
+        named = (rows + withheld,)
         shape_NHT = (rows, self.heads, self.top_k)
-        arrays: dict[str, tuple[str, tuple[int, ...]]] = {"names": ("<u8", (rows,)), "views": ("<u2", (rows,))}
+        arrays: dict[str, tuple[str, tuple[int, ...]]] = {"names": ("<u8", named), "views": ("<u2", named)}
         if self.names_classes:
             arrays["classes"] = ("u1" if self.classes <= 256 else "<u2", shape_NHT)
         arrays["probabilities"] = (DTYPES[self.precision][1], shape_NHT)

@@ -14,11 +14,11 @@ import hashlib
 import math
 import struct
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from manyheads.config.types import Count, Section
 from manyheads.errors import SnapshotError
@@ -35,15 +35,22 @@ class Header(Section):
     rows: Annotated[int, Field(ge=0, lt=2**40)]
     embedding: Annotated[int, Field(ge=0, lt=2**24)]  # its width; 0: not sent
     form: Form
+    withheld: Annotated[int, Field(ge=0, lt=2**40)] = 0  # rows that are named and about which nothing is said
+
+    @model_validator(mode="after")
+    def _may_withhold(self) -> Self:
+        if self.withheld and not self.form.withholds:
+            raise ValueError("rows are withheld, which the form does not allow")
+        return self
 
     @property
     def encoded(self) -> bytes:
-        return self.model_dump_json().encode()
+        return self.model_dump_json(exclude_defaults=True).encode()
 
     @property
     def array_sizes(self) -> dict[str, int]:
         """Bytes of each array that follows."""
-        layout = self.form.layout(self.rows, self.embedding)
+        layout = self.form.layout(self.rows, self.embedding, self.withheld)
         return {name: np.dtype(kind).itemsize * math.prod(shape) for name, (kind, shape) in layout.items()}
 
     @property
@@ -90,7 +97,7 @@ def _arrays(header: Header, content: bytes) -> dict[str, NDArray[Any]]:
     if sum(sizes.values()) != len(content):
         raise SnapshotError(f"{who}: the message holds {len(content)} bytes of arrays instead of {sum(sizes.values())}")
     arrays, offset = {}, 0
-    for name, (kind, shape) in form.layout(header.rows, header.embedding).items():
+    for name, (kind, shape) in form.layout(header.rows, header.embedding, header.withheld).items():
         arrays[name] = np.frombuffer(content, kind, math.prod(shape), offset).reshape(shape)
         offset += sizes[name]
     return arrays

@@ -23,13 +23,28 @@ class Pool:
 
     def add(self, snapshot: Snapshot, seed: int, client: int, step: int) -> None:
         """Take in what `client` received at `step`."""
+        place = self.next_place(seed, client, step)
+        self.entries[place : place + 1] = [snapshot]
+
+    def next_place(self, seed: int, client: int, step: int) -> int:
+        """Return the number of the entry that a new snapshot becomes."""
         if len(self.entries) < self.size:
-            self.entries.append(snapshot)
-        else:
-            self.entries[int(generator(seed, "replaced entry", client, step).integers(self.size))] = snapshot
+            return len(self.entries)
+        return int(generator(seed, "replaced entry", client, step).integers(self.size))
+
+    def refresh(self, snapshot: Snapshot) -> None:
+        """Put what an owner said anew in the place of what it said before about the same snapshot."""
+        for number, entry in enumerate(self.entries):
+            if (entry.client, entry.step) == (snapshot.client, snapshot.step):
+                self.entries[number] = snapshot
 
     def draw(self, targets_per_step: int, seed: int, client: int, step: int) -> list[int]:
-        """Which entries teach `client` at `step`: drawn without replacement, all of them where there are fewer."""
-        rng = generator(seed, "targets", client, step)
-        drawn: list[int] = rng.permutation(np.arange(len(self.entries)))[:targets_per_step].tolist()
-        return drawn
+        """Return which entries teach `client` at `step`: drawn without replacement, all where there are fewer."""
+        return draw_targets(len(self.entries), targets_per_step, seed, client, step)
+
+
+def draw_targets(entries: int, targets_per_step: int, seed: int, client: int, step: int) -> list[int]:
+    """Return which of so many entries teach `client` at `step`."""
+    rng = generator(seed, "targets", client, step)
+    drawn: list[int] = rng.permutation(np.arange(entries))[:targets_per_step].tolist()
+    return drawn

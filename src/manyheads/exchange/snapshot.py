@@ -1,11 +1,15 @@
 """What one client shows another: a snapshot answers `outputs(rows)` for public rows, in evaluation mode."""
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+import torch
 from torch import Tensor
 
 from manyheads.data.batches import Rows
 from manyheads.outputs import Outputs
+
+if TYPE_CHECKING:
+    from manyheads.exchange.weights import WeightsSnapshot
 
 
 class Snapshot(Protocol):
@@ -24,7 +28,14 @@ class Snapshot(Protocol):
         """What it costs to receive it: the size of its encoding."""
 
     def outputs(self, rows: Rows) -> Outputs:
-        """What it says about public rows."""
+        """Return what it says about public rows."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that a saved run keeps of it."""
+        """Return all that a saved run keeps of it; nothing where its owner keeps it."""
+
+    @property
+    def source(self) -> "WeightsSnapshot | None":
+        """The checkpoint that answers, where that is in this process: an engine may then ask it in its own way."""
+
+    def as_sent(self, outputs: Outputs, dtype: torch.dtype) -> Outputs:
+        """Return what a receiver reads of what `source` said."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from manyheads.data.batches import Rows
-from manyheads.exchange.density import Density
+from manyheads.exchange.confidence import Confidence, Tensors
 from manyheads.models.client_model import ClientModel
 from manyheads.models.flat import FlatState
 from manyheads.models.norm import in_parts
@@ -24,13 +24,11 @@ class Replica:
         self.state = FlatState(model, trainable=False)
         self.model = model.eval().requires_grad_(False)
 
-    def outputs(self, values: Tensor, integers: Mapping[str, Tensor], rows: Rows, density: Density | None) -> Outputs:
+    def outputs(self, values: Tensor, integers: Mapping[str, Tensor], rows: Rows) -> Outputs:
         self.state.load(values, integers)
         with torch.no_grad(), in_parts(self.model, ()):  # nothing to train: on a GPU, fewer sweeps over memory
             logits_BHC, embedding_BE = self.model(rows.images)
-            p_BHC = logits_BHC.softmax(-1)
-            measured_BH = None if density is None else density.confidence(p_BHC, embedding_BE)
-            return Outputs(p_BHC, embedding_BE, measured_BH)
+            return Outputs(logits_BHC.softmax(-1), embedding_BE)
 
     @cached_property
     def encoded_size(self) -> int:
@@ -48,23 +46,31 @@ class WeightsSnapshot:
     integers: Mapping[str, Tensor]
     replica: Replica
     samples: int  # private ones of its client: the weight of its vote where weights are averaged
-    density: Density | None = None
+    confidence: Confidence
+    fit: Tensors  # what the confidence learnt of the owner, where it is fitted
 
     @property
     def nbytes(self) -> int:
-        density = {} if self.density is None else self.density.tensors()
-        return self.replica.encoded_size + sum(tensor.nbytes for tensor in density.values())
+        return self.replica.encoded_size + sum(tensor.nbytes for tensor in self.fit.values())
 
     def outputs(self, rows: Rows) -> Outputs:
-        return self.replica.outputs(self.values, self.integers, rows, self.density)
+        with torch.no_grad():
+            return self.measured(self.replica.outputs(self.values, self.integers, rows))
+
+    def measured(self, outputs: Outputs) -> Outputs:
+        """Return what the model says, with the owner's own measure of confidence where that is fitted."""
+        return self.confidence.measured(outputs, self.fit)
 
     def tensors(self) -> dict[str, Tensor]:
-        density = {} if self.density is None else self.density.tensors()
-        return {
-            "values": self.values,
-            **{f"integer {name}": tensor for name, tensor in self.integers.items()},
-            **density,
-        }
+        integers = {f"integer {name}": tensor for name, tensor in self.integers.items()}
+        return {"values": self.values, **integers, **self.confidence.saved(self.fit)}
+
+    @property
+    def source(self) -> "WeightsSnapshot":
+        return self
+
+    def as_sent(self, outputs: Outputs, dtype: torch.dtype) -> Outputs:
+        return outputs
 
 
 def checkpoint(state: FlatState) -> dict[str, Tensor]:

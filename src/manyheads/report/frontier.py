@@ -19,7 +19,7 @@ KINDS = {  # of the frontier: colour, marker, and what the legend says
     "predictions": ("C0", "o", "tables of predictions"),
     "weights": ("C1", "s", "checkpoints"),
     "averaging": ("C2", "^", "averaged weights"),
-    "alone": ("C7", "D", "nothing travels"),
+    "nothing": ("C7", "D", "nothing travels"),
 }
 BESIDE = (  # where a label may stand: points to the right and up, and how it is aligned
     (8, 0, "left", "center"),

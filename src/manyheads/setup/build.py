@@ -15,7 +15,7 @@ from manyheads.evaluation.accuracy import Part
 from manyheads.evaluation.probe import probe_all
 from manyheads.exchange.origin import Origin
 from manyheads.exchange.pool import Pool
-from manyheads.exchange.predictions import Catalogue, twins
+from manyheads.exchange.schema import TableSchema, twins
 from manyheads.exchange.weights import Replica
 from manyheads.imports import Trust
 from manyheads.seeds import EVERYONE, generator
@@ -85,10 +85,10 @@ class _Assembly:
         self._first = {client: group[0] for group in resolved.groups for client in group}
         self._pools = {client: Pool(resolved.algorithm.pool_size) for client in clients}
         self._label_counts = resolved.label_counts()
-        self._sent = resolved.algorithm.sent(resolved.heads, dataset.classes)
+        self._tables = resolved.algorithm.tables(resolved.heads, dataset.classes)
         self._replicas: dict[object, Replica] = {}  # by architecture
         # Only where rows have names are views bounded, and equal pixels seen in equal views.
-        self._names = dataset.public_set.names[resolved.split.public] if self._sent else None
+        self._names = dataset.public_set.names[resolved.split.public] if self._tables else None
 
     def client(self, index: int) -> Client:
         """One client, with first weights: its own, its group's, or everybody's where weights are averaged."""
@@ -117,7 +117,8 @@ class _Assembly:
     @cached_property
     def origins(self) -> list[Origin]:
         samples = map(len, self.resolved.split.private)
-        return [Origin(i, n, partial(self._replica, i), self._catalogue) for i, n in enumerate(samples)]
+        measure = self.resolved.algorithm.measure
+        return [Origin(i, n, partial(self._replica, i), self._schema, measure) for i, n in enumerate(samples)]
 
     def _replica(self, index: int) -> Replica:
         key = self.resolved.architecture_key(index)
@@ -181,22 +182,22 @@ class _Assembly:
         )
 
     @cached_property
-    def _catalogue(self) -> Catalogue | None:
+    def _schema(self) -> TableSchema | None:
         """A table holds every row, unless a client draws fewer until the next exchange and hears the same ones then.
 
         The members of a group share tables and draw different rows.
         """
         resolved, experiment = self.resolved, self.resolved.experiment
-        if self._sent is None or self._names is None:
+        if self._tables is None or self._names is None:
             return None
         drawn = resolved.algorithm.window_rows(experiment.training.public_batch_size)
         every = len(np.unique(self._names)) * experiment.data.public_views
         alone = len(resolved.groups) == experiment.clients
-        return Catalogue(
+        return TableSchema(
             experiment=experiment.fingerprint(),
-            form=self._sent.form,
-            rest=self._sent.rest,
-            embedding_widths=resolved.embedding_widths if self._sent.embedding else (0,) * experiment.clients,
+            form=self._tables.form,
+            rest=self._tables.rest,
+            embedding_widths=resolved.embedding_widths if self._tables.embedding else (0,) * experiment.clients,
             public=self._public(EVERYONE),
             names_P=self._names,
             whole=drawn is None or every <= drawn or resolved.graph.changes or not alone,

@@ -18,7 +18,7 @@ def _odd_settings(resolved: ResolvedExperiment) -> list[str]:
     if resolved.algorithm.needs_neighbours and resolved.exchange_steps == {0}:
         found.append("clients exchange nothing but their first weights: training.steps is not above one exchange")
     idle = [f"algorithm.{key}" for key in resolved.algorithm.idle(resolved.dataset.classes)]
-    predicted = resolved.algorithm.sent(resolved.heads, resolved.dataset.classes) is not None
+    predicted = resolved.algorithm.tables(resolved.heads, resolved.dataset.classes) is not None
     if data.public_views > 1 and not predicted:
         idle.append("data.public_views")
     if idle:

@@ -104,9 +104,10 @@ def _groups(experiment: Experiment, algorithm: Algorithm) -> tuple[tuple[int, ..
         raise ConfigurationError(
             f"groups: each of the clients 0 to {experiment.clients - 1} must be in exactly one group, none empty"
         )
-    if experiment.algorithm.options().get("confidence") == "density":
+    if algorithm.measure.fitted:
+        name = experiment.algorithm.options()["confidence"]
         raise ConfigurationError(
-            'groups: algorithm.confidence = "density" measures what one client trained on; take "max_probability"'
+            f'groups: algorithm.confidence = "{name}" measures what one client trained on; take "max_probability"'
         )
     return tuple(tuple(sorted(group)) for group in experiment.groups)
 

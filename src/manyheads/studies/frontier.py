@@ -1,50 +1,43 @@
 """Bytes against accuracy: the runs that show what an exchange is worth."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from manyheads.algorithms import make_algorithm
+from manyheads.algorithms.base import Sends
 from manyheads.config.experiment import Experiment
 from manyheads.errors import ConfigurationError
-
-Kind = Literal["predictions", "weights", "averaging", "alone"]
-
 
 @dataclass(frozen=True)
 class Cell:
     """One point of the frontier."""
 
-    kind: Kind
+    sends: Sends
     experiment: Experiment
-
-
-def check_start(experiment: Experiment) -> None:
-    """Refuse an experiment that exchanges neither checkpoints nor predictions."""
-    if experiment.algorithm.name != "mhd":
-        raise ConfigurationError(
-            f'algorithm.name = "{experiment.algorithm.name}": a frontier starts from an experiment with "mhd"'
-        )
 
 
 def cells(experiment: Experiment, classes: int) -> dict[str, Cell]:
     """Return the points by name: the experiment as it is, smaller and smaller tables of predictions, averaged weights
     (if all clients have the same model), and each client alone.
     """
-    own = experiment.algorithm.options()
+    algorithm, own = make_algorithm(experiment.algorithm), experiment.algorithm.options()
+    lighter = algorithm.lighter(classes)
+    if not lighter:
+        raise ConfigurationError(
+            f'algorithm.name = "{experiment.algorithm.name}": a frontier starts from an experiment with "mhd"'
+        )
 
-    def predictions(top_k: int, precision: str, embedding: bool) -> Cell:
-        knobs = {"exchange": "predictions", "top_k": top_k, "precision": precision, "send_embedding": embedding}
-        return Cell("predictions", experiment.with_values(algorithm=knobs | ({} if embedding else {"nu_emb": 0.0})))
+    def cell(sends: Sends, **values: Any) -> Cell:
+        return Cell(sends, experiment.with_values(**values))
 
     def averaging(every: int, **values: Any) -> Cell:
         knobs = {"name": "averaging", "average_every": every}
-        return Cell("averaging", experiment.with_values(algorithm=knobs, groups=[], **values))
+        return cell("averaging", algorithm=knobs, groups=[], **values)
 
-    made = {"weights": Cell("weights", experiment.with_values(algorithm={"exchange": "weights"}))}
-    for top_k in sorted({1, min(3, classes), classes}, reverse=True):
-        made[f"top {top_k}, float16"] = predictions(top_k, "float16", embedding=False)
-    made[f"top {min(3, classes)}, 8 bits"] = predictions(min(3, classes), "uint8", embedding=False)
-    if own.get("nu_emb", 1.0) > 0.0:
-        made[f"top {min(3, classes)}, float16, embedding"] = predictions(min(3, classes), "float16", embedding=True)
+    made = {
+        name: cell("weights" if name == "weights" else "predictions", algorithm=knobs)
+        for name, knobs in lighter.items()
+    }
     pool_every = int(own.get("pool_every", 100))
     one_model = all(experiment.model.of(0) == experiment.model.of(client) for client in range(experiment.clients))
     if one_model:  # weights of different models cannot be averaged
@@ -53,5 +46,5 @@ def cells(experiment: Experiment, classes: int) -> dict[str, Cell]:
             made[f"FedAvg every {every}"] = averaging(every, graph={"name": "complete"})
         if experiment.graph.name != "complete" and not experiment.groups:
             made[f"gossip every {pool_every}"] = averaging(pool_every)
-    made["separate"] = Cell("alone", experiment.with_values(algorithm={"name": "separate"}, groups=[]))
+    made["separate"] = cell("nothing", algorithm={"name": "separate"}, groups=[])
     return made

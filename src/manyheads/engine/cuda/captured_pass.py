@@ -15,7 +15,7 @@ from manyheads.outputs import Outputs
 class CapturedPass:
     """One pass of an architecture, for whichever weights and lines are due: on a GPU a CUDA graph.
 
-    A density is asked after it: each snapshot has its own, and a graph knows one address.
+    A confidence that was fitted is measured after it: each snapshot has its own, and a graph knows one address.
     """
 
     def __init__(
@@ -24,10 +24,10 @@ class CapturedPass:
         from_to: Tensor,
         said: TeacherAnswers,
         shown: Callable[[Tensor], Rows],
-        quantized: Callable[[Outputs], Outputs],
+        as_sent: Callable[[Outputs], Outputs],
     ) -> None:
-        self._replica, self._said, self._shown, self._heard = snapshot.replica, said, shown, quantized
-        self._from_to, self._measures = from_to.clone(), snapshot.density is not None
+        self._replica, self._said, self._shown, self._as_sent = snapshot.replica, said, shown, as_sent
+        self._from_to, self._measures = from_to.clone(), bool(snapshot.fit)
         self._answer: tuple[Tensor, Tensor] | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
         if not from_to.is_cuda:
@@ -49,8 +49,8 @@ class CapturedPass:
             self._forward()
         else:
             self._graph.replay()
-        if snapshot.density is not None and self._answer is not None:
-            self._put(Outputs(*self._answer, snapshot.density.confidence(*self._answer)))
+        if self._answer is not None:
+            self._put(snapshot.measured(Outputs(*self._answer)))
 
     def _forward(self) -> None:
         rows = self._shown(self._from_to[0])
@@ -63,10 +63,6 @@ class CapturedPass:
             self._put(Outputs(*answer))
 
     def _put(self, outputs: Outputs) -> None:
-        outputs = self._heard(outputs)
+        outputs = self._as_sent(outputs)
         self._said.make_room(outputs, len(outputs.probabilities_BHC) // self._from_to.shape[1])
         self._said.put(outputs, self._from_to[1])
-
-
-def unchanged(said: Outputs) -> Outputs:
-    return said

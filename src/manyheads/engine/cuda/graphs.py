@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from manyheads.algorithms.base import Algorithm
-from manyheads.client.client import Client, Plan
+from manyheads.client.client import Client
+from manyheads.client.plan import WindowPlan
 from manyheads.data.batches import WindowRows
 from manyheads.engine.base import Progress, Window, WindowLosses
 from manyheads.engine.cuda.capture import CapturedStep, capture, draws_from_torch, why_not_captured
@@ -35,6 +36,8 @@ IN_FLIGHT = 16  # steps between two looks at how far it is
 
 class CudaTrainer:
     """The trainer of the cuda engine. On a CPU the same steps are taken without a graph: for tests."""
+
+    encodes = False  # what a message would hold is cut and rounded on the device
 
     def __init__(self, precision: str) -> None:
         self._low_dtype = torch.bfloat16 if precision == "bf16" else None
@@ -92,11 +95,11 @@ class CudaTrainer:
         self, algorithm: Algorithm, window: Window, progress: Progress
     ) -> tuple[tuple[str, ...], dict[int, Tensor]]:
         plans = {s.client.index: algorithm.plan(s.client, window.start, window.stop) for s in self._students}
-        phases = [plan["phase"] for plan in plans.values() if "phase" in plan]
+        phases = [plan.phase for plan in plans.values() if plan.phase is not None]
         found: dict[int, list[Tensor]] = {index: [] for index in plans}
         for start, stop in _stretches(window, phases, self._capacity):
             here = slice(start - window.start, stop - window.start)
-            parts = {index: {name: of[here] for name, of in plan.items()} for index, plan in plans.items()}
+            parts = {index: plan.at(here) for index, plan in plans.items()}
             load = partial(self._load, start, stop, parts)
             load()
             step = self._ready(load)
@@ -112,7 +115,7 @@ class CudaTrainer:
         kept = {student.client.index for student in self._students}
         return terms, {index: torch.cat(values) for index, values in found.items() if index in kept}
 
-    def _load(self, start: int, stop: int, plans: Mapping[int, Plan]) -> None:
+    def _load(self, start: int, stop: int, plans: Mapping[int, WindowPlan]) -> None:
         """Everything that the steps of a stretch read."""
         begun = time.perf_counter()
         here = [plans[student.client.index] for student in self._students]
@@ -136,11 +139,11 @@ class CudaTrainer:
         if not self._counter_1.is_cuda:
             progress(steps * len(self._students))
 
-    def _ask_teachers(self, plans: Sequence[Plan], rows: Sequence[WindowRows | None]) -> None:
+    def _ask_teachers(self, plans: Sequence[WindowPlan], rows: Sequence[WindowRows | None]) -> None:
         """Those students that have as many targets are answered together; mostly all of them."""
         alike: dict[int, list[int]] = {}
         for number, plan in enumerate(plans):
-            alike.setdefault(plan["targets"].shape[1] if "targets" in plan else 0, []).append(number)
+            alike.setdefault(plan.targets_per_step, []).append(number)
         for targets, numbers in alike.items():
             students = [self._students[number] for number in numbers]
             asked = [own for number in numbers if (own := rows[number]) is not None]
@@ -150,7 +153,7 @@ class CudaTrainer:
                 continue
             teachers = self._teachers_of(students, targets)
             pools = [student.client.pool.entries for student in students]
-            teachers.ask(pools, [plans[number]["targets"] for number in numbers], asked)
+            teachers.ask(pools, [drawn for number in numbers if (drawn := plans[number].targets) is not None], asked)
             for place, student in enumerate(students):
                 student.said = teachers.of(place)
 
@@ -159,9 +162,8 @@ class CudaTrainer:
         if key not in self._teachers:
             client = students[0].client
             assert client.public is not None
-            told = client.catalogue if client.asks_by_window else None
             dtype = client.state.values.dtype
-            self._teachers[key] = Teachers(len(students), targets, self._capacity, client.public, dtype, told)
+            self._teachers[key] = Teachers(len(students), targets, self._capacity, client.public, dtype)
         return self._teachers[key]
 
     def _ready(self, load_again: Callable[[], None]) -> Callable[[], None]:
@@ -220,9 +222,8 @@ class CudaTrainer:
         torch.cuda.empty_cache()
         clients = [student.client for student in self._students]
         coming = sum(c.pool.size * c.state.values.nbytes for c in clients)  # snapshots, if all were different
-        entries = [getattr(entry, "kept", entry) for c in clients for entry in c.pool.entries]
-        held = {id(entry): entry for entry in entries}
-        coming -= sum(getattr(entry, "values", self._counter_1).nbytes for entry in held.values())
+        held = {id(kept): kept for c in clients for entry in c.pool.entries if (kept := entry.source) is not None}
+        coming -= sum(kept.values.nbytes for kept in held.values())
         free = torch.cuda.mem_get_info(device)[0] - max(0, coming)
         if free < each:
             raise TrainingError(
@@ -285,7 +286,7 @@ def _capacity(clients: Sequence[Client], algorithm: Algorithm) -> int:
     device = clients[0].state.values.device
     if device.type != "cuda":
         return STEPS_AT_ONCE
-    each, targets = 0, getattr(algorithm, "targets_per_step", 0)
+    each, targets = 0, algorithm.targets
     for client in clients:
         (heads, classes), training = client.model.shape_HC, client.training
         width = max(client.model.embedding_width, *map(int, client.model.maps), 0)

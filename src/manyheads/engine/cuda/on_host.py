@@ -1,29 +1,23 @@
 """What must not be read on the host in a captured step: whoever tries is told so."""
 
-from collections.abc import Iterator, Mapping
 from typing import Any
 
-from numpy.typing import NDArray
+from manyheads.client.plan import UNDERSTOOD, WindowPlan
 
 
 class NotOnHost(Exception):
     """Something was read on the host that a captured step knows on the device only."""
 
 
-class NoPlan(Mapping[str, NDArray[Any]]):
+class NoPlan(WindowPlan):
     """In the place of a plan."""
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        raise NotOnHost(f'losses reads batch.plan["{name}"]; batch.number, batch.array and batch.phase can be captured')
-
-    def __contains__(self, name: object) -> bool:
-        raise NotOnHost(f'losses looks for "{name}" in batch.plan; batch.array is None where there is none')
-
-    def __iter__(self) -> Iterator[str]:
-        raise NotOnHost("losses goes through batch.plan; batch.number, batch.array and batch.phase can be captured")
-
-    def __len__(self) -> int:
-        raise NotOnHost("losses asks how long batch.plan is; batch.number, batch.array and batch.phase can be captured")
+    def __getattribute__(self, name: str) -> Any:
+        if name in (*UNDERSTOOD, "arrays"):
+            raise NotOnHost(
+                f"losses reads batch.plan.{name}; batch.number, batch.array and batch.phase can be captured"
+            )
+        return super().__getattribute__(name)
 
 
 class NoStep:

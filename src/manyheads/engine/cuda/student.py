@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from manyheads.algorithms.base import Algorithm
-from manyheads.client.client import Batch, Client, Plan, learning_rate
+from manyheads.client.client import Batch, Client, ForeignEmbeddings, learning_rate
+from manyheads.client.plan import WindowPlan
 from manyheads.data.batches import Rows, Samples, WindowRows
 from manyheads.data.views import Grid
 from manyheads.engine.cuda.on_host import NoPlan, NoStep
@@ -57,16 +58,18 @@ class Student:
     def key(self) -> tuple[object, ...]:
         """What the shape of the step depends on: a step with another key is another graph."""
         memory = tuple((name, tuple(of.shape)) for name, of in self._memory.items())
-        tables = [of for said in self.said for of in (said.probabilities_LBHC, *said.embedding_LBE.values())]
+        tables = [
+            of for said in self.said for of in (said.probabilities_LBHC, said.known_LB, *said.embedding_LBE.values())
+        ]
         return self.phase, memory, tuple(0 if table is None else table.data_ptr() for table in tables)
 
-    def load(self, start: int, stop: int, plan: Plan) -> WindowRows | None:
+    def load(self, start: int, stop: int, plan: WindowPlan) -> WindowRows | None:
         """All that steps start ... stop - 1 read, but what teachers say; returns the public rows.
 
         The steps must be of one phase.
         """
-        self.phase = int(plan["phase"][0]) if "phase" in plan else 0
-        for name, array in plan.items():
+        self.phase = 0 if plan.phase is None else int(plan.phase[0])
+        for name, array in plan.arrays.items():
             self._hold(f"plan {name}", torch.from_numpy(np.ascontiguousarray(array)))
         rates = [learning_rate(self.client.training, step) for step in range(start, stop)]
         self._hold("rate", torch.tensor(rates, dtype=self.client.state.values.dtype))
@@ -143,14 +146,17 @@ class Student:
         for said in self.said:
             assert said.probabilities_LBHC is not None
             measured = None if said.confidence_LBH is None else self._row(said.confidence_LBH)
-            found.append(Outputs(self._row(said.probabilities_LBHC), None, measured))
+            known = None if said.known_LB is None else self._row(said.known_LB)
+            found.append(Outputs(self._row(said.probabilities_LBHC), None, measured, known))
         return found
 
-    def foreign_embeddings(self) -> tuple[list[Tensor], list[Tensor]]:
+    def foreign_embeddings(self) -> ForeignEmbeddings:
         """By target and width: where embeddings differ in width, all but the one that is there count nothing."""
         each = [(said, width) for said in self.said for width in said.embedding_LBE]
         counts = [self._row(said.counts_L[width]) for said, width in each] if len(each) > len(self.said) else []
-        return [self._row(said.embedding_LBE[width]) for said, width in each], counts
+        known = [None if said.known_LB is None else self._row(said.known_LB) for said, _ in each]
+        given = [self._row(said.embedding_LBE[width]) for said, width in each]
+        return ForeignEmbeddings(given, counts, known if any(own is not None for own in known) else [])
 
     def _row(self, of: Tensor) -> Tensor:
         return of.index_select(0, self._counter_1)[0]
@@ -174,10 +180,10 @@ class Student:
                 if tensor is not None:
                     self._hold(f"{name} {part}", tensor)
 
-    def _load_private(self, start: int, stop: int, plan: Plan) -> None:
+    def _load_private(self, start: int, stop: int, plan: WindowPlan) -> None:
         private, size = self.client.private, self.client.training.batch_size
-        if "private step" in plan:  # not every step takes a private batch
-            due = plan["private step"]
+        if plan.private_step is not None:  # not every step takes a private batch
+            due = plan.private_step
             first = int(due[0])
             rows = self._drawn("private", private, first, int(due[-1]) + 1, size)
             order = torch.from_numpy(due - first).to(rows.samples_SB.device)
@@ -186,12 +192,13 @@ class Student:
             rows = self._drawn("private", private, start, stop, size)
         self._hold_rows("private", rows, private)
 
-    def _load_public(self, start: int, stop: int, plan: Plan) -> WindowRows | None:
+    def _load_public(self, start: int, stop: int, plan: WindowPlan) -> WindowRows | None:
         public = self.client.public
         if public is None:
             return None
-        if "public" in plan:
-            rows = public.chosen(plan["public"], plan["view"])
+        if plan.public is not None:
+            view = np.zeros(stop - start, dtype=np.int64) if plan.view is None else plan.view
+            rows = public.chosen(plan.public, view)
         else:
             rows = self._drawn("public", public, start, stop, self.client.training.public_batch_size)
         self._hold_rows("public", rows, public)
@@ -283,5 +290,5 @@ class StepBatch(Batch):
     def foreign(self) -> list[Outputs]:
         return self._student.foreign()
 
-    def foreign_embeddings(self) -> tuple[list[Tensor], list[Tensor]]:
+    def foreign_embeddings(self) -> ForeignEmbeddings:
         return self._student.foreign_embeddings()

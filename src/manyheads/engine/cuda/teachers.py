@@ -8,7 +8,6 @@ more for what is asked only to fill up.
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import TypeGuard
 
 import numpy as np
 import torch
@@ -16,34 +15,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from manyheads.data.batches import Rows, Samples, WindowRows
-from manyheads.engine.cuda.captured_pass import CapturedPass, unchanged
+from manyheads.engine.cuda.captured_pass import CapturedPass
 from manyheads.engine.cuda.said import TeacherAnswers
-from manyheads.exchange.predictions import Catalogue, WindowSnapshot
 from manyheads.exchange.snapshot import Snapshot
-from manyheads.exchange.weights import Replica, WeightsSnapshot
+from manyheads.exchange.weights import Replica
 
 AT_ONCE = 2**21  # pixels that a snapshot is asked about: 2,048 images of 32 x 32
 SMALLEST = 4  # steps: a call for fewer is filled up
 
 
 class Teachers:
-    """Asks the snapshots of some students' pools, who all have as many targets.
+    """Asks the snapshots of some students' pools, who all have as many targets."""
 
-    A `catalogue` is given where students are told only the rows that they draw: answers are then cut and rounded as
-    a message would be.
-    """
-
-    def __init__(
-        self,
-        students: int,
-        targets: int,
-        capacity: int,
-        public: Samples,
-        dtype: torch.dtype,
-        catalogue: Catalogue | None = None,
-    ) -> None:
+    def __init__(self, students: int, targets: int, capacity: int, public: Samples, dtype: torch.dtype) -> None:
         self._students, self._capacity, self._public, self._dtype = students, capacity, public, dtype
-        self._heard = unchanged if catalogue is None else partial(catalogue.quantized, dtype=dtype)
         self.said = [TeacherAnswers(students * capacity + 1, dtype) for _ in range(targets)]
         self._rows: WindowRows | None = None
         self._passes: dict[tuple[Replica, int, int, bool], CapturedPass] = {}
@@ -72,8 +57,10 @@ class Teachers:
         for target, said in enumerate(self.said):
             for counts_L in said.counts_L.values():
                 counts_L.zero_()
-            for snapshot, lines in self._due(pools, targets_KSJ, target).items():
-                alone = isinstance(snapshot, WeightsSnapshot) and snapshot.replica.model.foreign
+            if said.known_LB is not None:
+                said.known_LB.fill_(True)
+            for snapshot, lines in self._due(pools, targets_KSJ, target):
+                alone = snapshot.source is not None and snapshot.source.replica.model.foreign
                 for part, size in (([line], 1) for line in lines) if alone else _in_powers(lines, at_once):
                     spare = size - len(part)
                     calls.append((snapshot, target))
@@ -86,30 +73,27 @@ class Teachers:
 
     def _due(
         self, pools: Sequence[Sequence[Snapshot]], targets_KSJ: Sequence[NDArray[np.int64]], target: int
-    ) -> dict[Snapshot, list[int]]:
-        """Which lines each snapshot has to answer; an owner that answers several students is asked for all of them."""
-        due: dict[Snapshot, list[int]] = {}
+    ) -> list[tuple[Snapshot, list[int]]]:
+        """Which lines each snapshot has to answer; a checkpoint that answers several students is asked for all."""
+        due: dict[object, tuple[Snapshot, list[int]]] = {}
         for student, drawn_SJ in enumerate(targets_KSJ):
             for step, entry in enumerate(drawn_SJ[:, target].tolist()):
                 snapshot = pools[student][entry]
-                if isinstance(snapshot, WindowSnapshot) and self._can_be_captured(snapshot.kept):
-                    snapshot = snapshot.kept
-                due.setdefault(snapshot, []).append(student * self._capacity + step)
-        return due
-
-    def _can_be_captured(self, snapshot: Snapshot) -> TypeGuard[WeightsSnapshot]:
-        """A checkpoint of a model of ours, about images that lie beside it."""
-        ours = isinstance(snapshot, WeightsSnapshot) and not snapshot.replica.model.foreign
-        return ours and self._public.pixels.on_device
+                asked = due.setdefault(snapshot.source or snapshot, (snapshot, []))
+                asked[1].append(student * self._capacity + step)
+        return list(due.values())
 
     def _ask(self, snapshot: Snapshot, rows: WindowRows, from_to: Tensor, target: int) -> None:
         said = self.said[target]
         shown = partial(_shown, self._public, rows, self._dtype)
-        if self._can_be_captured(snapshot):
-            key = snapshot.replica, from_to.shape[1], target, snapshot.density is not None
+        source = snapshot.source
+        # A checkpoint of a model of ours, about images that lie beside it, can be asked in a graph.
+        if source is not None and not source.replica.model.foreign and self._public.pixels.on_device:
+            key = source.replica, from_to.shape[1], target, bool(source.fit)
             if key not in self._passes:
-                self._passes[key] = CapturedPass(snapshot, from_to, said, shown, self._heard)
-            self._passes[key](snapshot, from_to)
+                as_sent = partial(snapshot.as_sent, dtype=self._dtype)
+                self._passes[key] = CapturedPass(source, from_to, said, shown, as_sent)
+            self._passes[key](source, from_to)
         else:
             from_, to = from_to
             outputs = snapshot.outputs(shown(from_))

@@ -16,8 +16,8 @@ from manyheads.engine.plain import PlainTrainer
 from manyheads.engine.precision import computing_in
 from manyheads.engine.ray.cluster import import_ray, reason_of
 from manyheads.engine.remote import ClientPayload, RemoteWorker
-from manyheads.errors import WorkerLost
-from manyheads.exchange.snapshot import Snapshot
+from manyheads.errors import SnapshotError, WorkerLost
+from manyheads.exchange.transport import Answer
 from manyheads.setup.device import device_named
 
 
@@ -64,11 +64,11 @@ class Actor:
 class RayWorker(RemoteWorker):
     """What it shows lies in the object store, once on each machine."""
 
-    def send(self, snapshot: Snapshot) -> Any:
+    def send(self, answer: Answer | SnapshotError) -> Any:
         ray = import_ray()
-        return ray.put(as_stored(super().send(snapshot)))
+        return ray.put(as_stored(super().send(answer)))
 
-    def receive(self, sent: Any) -> Snapshot:
+    def receive(self, sent: Any) -> Answer | SnapshotError:
         ray = import_ray()
         try:
             body, arrays = ray.get(sent)

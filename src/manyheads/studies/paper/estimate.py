@@ -5,6 +5,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from manyheads.algorithms import make_algorithm
 from manyheads.config.experiment import Experiment
 from manyheads.engine import ENGINES
 from manyheads.engine.base import Window
@@ -38,19 +39,15 @@ def seconds_for(job: Job) -> float:
 def _smaller(experiment: Experiment) -> Experiment:
     """With two clients (lists hold one entry for each) and small batches."""
     lists = {key: getattr(experiment.model, key)[:2] for key in experiment.model.lists}
-    targets = experiment.algorithm.options().get("targets_per_step", 1)
-    pool = {"pool_size": max(2, targets)} if experiment.algorithm.name == "mhd" else {}
+    knobs = make_algorithm(experiment.algorithm).in_little_memory()
     batches = {"batch_size": 8, "public_batch_size": 8}
-    return experiment.with_values(clients=2, model=lists, algorithm=pool, training=batches)
+    return experiment.with_values(clients=2, model=lists, algorithm=knobs, training=batches)
 
 
 def try_out(job: Job, steps: int) -> float:
     """Take a few steps of a cell, keep nothing, and say how many seconds they took."""
     began = time.perf_counter()
     values: dict[str, Any] = {"training": {"steps": steps, "warmup_steps": 0}, "evaluate": {"every": steps}}
-    if job.experiment.algorithm.name == "fedmd":
-        values["algorithm"] = {"first_private_steps": 0, "digest_steps": steps - 1, "revisit_steps": 1}
-    elif job.experiment.algorithm.name == "mhd":
-        values["algorithm"] = {"pool_every": min(job.experiment.algorithm.options()["pool_every"], steps - 1)}
+    values["algorithm"] = make_algorithm(job.experiment.algorithm).tried_in(steps)
     train(job.experiment.with_values(**values), options=job.options)
     return time.perf_counter() - began

@@ -9,7 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from manyheads.report.frontier import frontier_figure
-from manyheads.studies.frontier import Kind
+from manyheads.algorithms import make_algorithm
+from manyheads.algorithms.base import Sends
+from manyheads.config.experiment import AlgorithmConfig
 from manyheads.studies.paper.measures import HEADS, LAST, PRIVATE, PRIVATE_HEADS, SHARED, Measure, TableResults
 from manyheads.studies.paper.reproduction import Reproduction
 from manyheads.studies.paper.results import CellResult
@@ -201,17 +203,14 @@ def bytes_figure(reproduction: Reproduction, found: TableResults) -> Figure:
     for cell, by_seed in found.cells.items():
         if by_seed:
             received, accuracy = (list(found.values(cell, m).values()) for m in (MEGABYTES, LAST))
-            kind = _kind(next(iter(by_seed.values())))
+            kind = _sends(next(iter(by_seed.values())))
             points.append((cell, kind, 1e6 * mean(received), [value / 100.0 for value in accuracy]))
     return frontier_figure(points)
 
 
-def _kind(result: CellResult) -> Kind:
+def _sends(result: CellResult) -> Sends:
     """What travelled in it."""
-    algorithm = result.experiment.get("algorithm", {})
-    if algorithm.get("name") == "mhd":
-        return "predictions" if algorithm.get("exchange") == "predictions" else "weights"
-    return "averaging" if algorithm.get("name") == "averaging" else "alone"
+    return make_algorithm(AlgorithmConfig(**result.experiment.get("algorithm", {}))).sends
 
 
 FIGURES: dict[str, Callable[[Reproduction, TableResults], Figure]] = {

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from manyheads.algorithms import make_algorithm
 from manyheads.config.experiment import Experiment
 from manyheads.engine.cores import usable_cores
 from manyheads.engine.options import ResolvedOptions
@@ -31,11 +32,9 @@ class Job:
     @property
     def work(self) -> float:
         """About how long it takes, in units that compare jobs with equal models: samples that pass through a model."""
-        training, options = self.experiment.training, self.experiment.algorithm.options()
-        passes = 3.0 * training.batch_size
-        if self.experiment.algorithm.name == "mhd":
-            passes += (3.0 + options.get("targets_per_step", 1)) * training.public_batch_size
-        return self.experiment.clients * training.steps * passes
+        training = self.experiment.training
+        samples = make_algorithm(self.experiment.algorithm).samples_per_step(training)
+        return self.experiment.clients * training.steps * samples
 
     @property
     def share(self) -> float:

@@ -1,0 +1,45 @@
+"""Who carries questions and answers between clients. Every exchange goes through this one protocol.
+
+request = Request(asker, owner, step, rows, held)
+answer  = owner.answer(request)            encoded once; the sender never decodes
+snapshot = origin.accept(request, answer)  checked once, by the asker; anything else is refused
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from manyheads.errors import SnapshotError
+from manyheads.exchange.predictions import UnencodedTable
+from manyheads.exchange.request import Request
+from manyheads.exchange.weights import WeightsSnapshot
+
+# A message that may travel; or, where weights are exchanged or nothing leaves a device, what is read as it is.
+Answer = bytes | WeightsSnapshot | UnencodedTable
+
+
+class Transport(Protocol):
+    """Carries questions to their owners, and answers back."""
+
+    def serve(self, owner: int, answer: Callable[[Request], Answer]) -> None:
+        """Let others ask `owner`."""
+
+    def ask(self, request: Request) -> Answer:
+        """Return the owner's answer; a SnapshotError where there is none."""
+
+
+class InMemory:
+    """Clients of one process: a question is a call."""
+
+    def __init__(self) -> None:
+        self._owners: dict[int, Callable[[Request], Answer]] = {}
+
+    def serve(self, owner: int, answer: Callable[[Request], Answer]) -> None:
+        self._owners[owner] = answer
+
+    def ask(self, request: Request) -> Answer:
+        if request.owner not in self._owners:
+            raise SnapshotError(f"client {request.owner}: nobody answers for it here")
+        return self._owners[request.owner](request)
+
+
+TRANSPORTS: Mapping[str, Callable[[], Transport]] = {"memory": InMemory}
