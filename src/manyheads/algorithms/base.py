@@ -9,9 +9,9 @@ from torch.nn.functional import cross_entropy
 
 from manyheads.client.client import Batch, Client
 from manyheads.client.plan import WindowPlan
+from manyheads.config.experiment import TrainingConfig
 from manyheads.exchange.confidence import Confidence
 from manyheads.exchange.confidences import CONFIDENCES
-from manyheads.config.experiment import TrainingConfig
 from manyheads.exchange.form import Form, Rest
 from manyheads.exchange.request import PublicRows
 from manyheads.exchange.snapshot import Snapshot

@@ -8,6 +8,7 @@ from manyheads.algorithms.base import Sends
 from manyheads.config.experiment import Experiment
 from manyheads.errors import ConfigurationError
 
+
 @dataclass(frozen=True)
 class Cell:
     """One point of the frontier."""

@@ -8,10 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from manyheads.report.frontier import frontier_figure
 from manyheads.algorithms import make_algorithm
 from manyheads.algorithms.base import Sends
 from manyheads.config.experiment import AlgorithmConfig
+from manyheads.report.frontier import frontier_figure
 from manyheads.studies.paper.measures import HEADS, LAST, PRIVATE, PRIVATE_HEADS, SHARED, Measure, TableResults
 from manyheads.studies.paper.reproduction import Reproduction
 from manyheads.studies.paper.results import CellResult

@@ -17,7 +17,7 @@ MANY_VIEWS = "top 3, float16, 128 views"
 
 def _communication(scale: Scale) -> Cells:
     made = frontier.cells(scale.mhd, scale.classes)
-    cells = {name: cell.experiment for name, cell in made.items() if cell.kind != "averaging"}
+    cells = {name: cell.experiment for name, cell in made.items() if cell.sends != "averaging"}
     alone = cells.pop("separate")
     if scale.name == "cifar100":  # 102 epochs of public samples
         cells[MANY_VIEWS] = cells["top 3, float16"].with_values(data={"public_views": 128})
