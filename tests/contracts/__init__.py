@@ -53,6 +53,8 @@ CASES: dict[str, dict[str, Any]] = {
     **{f"confidence {name}": {"algorithm": mhd(confidence=name, targets_per_step=2)} for name in CONFIDENCES},
     "whole tables": {"algorithm": mhd(exchange="predictions", same_level=True), "data": WHOLE},
     "density, sent": {"algorithm": mhd(exchange="predictions", confidence="density", self_target=True)},
+    "confidence of others": {"algorithm": mhd(confidence="tests.exchange.lab:second_guess")},
+    "confidence of others, fitted": {"algorithm": mhd(exchange="predictions", confidence="tests.exchange.lab:Near")},
     **{f"graph {name}": {"clients": 4, "graph": {"name": name, **knobs}} for name, knobs in GRAPH_KNOBS.items()},
     "groups": {"clients": 4, "groups": [[0, 3], [1, 2]], "algorithm": mhd(average_every=3)},
     "models of different widths": {"model": {"width": [4, 3, 4]}},

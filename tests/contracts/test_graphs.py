@@ -144,9 +144,9 @@ def test_a_client_cannot_ask_one_that_is_not_its_neighbour(tiny: Experiment, exc
     ensemble = assemble(small(tiny, exchanges, {"name": "cycle"}))
     asked: list[int] = []
 
-    def ask(client: int, *_: Any) -> Snapshot:
-        asked.append(client)
-        return ensemble.clients[client].snapshot(2)
+    def ask(client: int | None, *_: Any) -> Snapshot:
+        asked.extend([] if client is None else [client])
+        return ensemble.clients[client or 0].snapshot(2)
 
     neighbours = Neighbours(ensemble.resolved.graph.neighbours(0, 2), ask)
     ensemble.resolved.algorithm.collect(ensemble.clients[0], neighbours, 2)

@@ -404,7 +404,7 @@ def test_frontier_has_bytes_accuracy_and_spread() -> None:
             ("top 8", "predictions", 5e5, [0.6, 0.7]),
             ("weights", "weights", 2e6, [0.72]),
             ("FedAvg", "averaging", 8e6, [0.8, 0.82, 0.84]),
-            ("nobody", "alone", 0, [0.2, 0.3]),
+            ("nobody", "nothing", 0, [0.2, 0.3]),
         ]
     )
     (axes,) = figure.axes

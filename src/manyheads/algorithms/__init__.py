@@ -30,7 +30,9 @@ ALSO_KNOWN = {
 
 def make_algorithm(config: AlgorithmConfig, trust: Trust | None = None) -> Algorithm:
     """The algorithm that `[algorithm]` describes; code of others is imported as far as `trust` goes."""
-    made: Algorithm = build(_find(config.name, trust or Trust()), config.options(), "algorithm")
+    trust = trust or Trust()
+    made: Algorithm = build(_find(config.name, trust), config.options(), "algorithm")
+    made.allow_code(trust)
     return made
 
 

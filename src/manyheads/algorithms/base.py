@@ -15,6 +15,7 @@ from manyheads.exchange.confidences import CONFIDENCES
 from manyheads.exchange.form import Form, Rest
 from manyheads.exchange.request import PublicRows
 from manyheads.exchange.snapshot import Snapshot
+from manyheads.imports import Trust
 
 
 class Neighbours(Mapping[int, Snapshot]):
@@ -95,6 +96,9 @@ class Algorithm:
     def compares_embeddings(self) -> bool:
         """Whether embeddings of different widths have to be mapped."""
         return False
+
+    def allow_code(self, trust: Trust) -> None:
+        """Raise where the knobs name code that must not be imported, or that there is not."""
 
     @property
     def measure(self) -> Confidence:

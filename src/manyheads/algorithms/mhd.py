@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import field_validator, model_validator
+from pydantic import model_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -19,10 +19,11 @@ from manyheads.config.experiment import TrainingConfig
 from manyheads.config.types import CHECKED, Fraction, NonNegative, Positive, Section
 from manyheads.errors import ConfigurationError
 from manyheads.exchange.confidence import Confidence
-from manyheads.exchange.confidences import confidence_named
+from manyheads.exchange.confidences import allow_confidence, confidence_named
 from manyheads.exchange.form import Form, Precision, Rest
 from manyheads.exchange.pool import draw_targets
 from manyheads.exchange.snapshot import Snapshot
+from manyheads.imports import Trust
 from manyheads.outputs import Outputs
 from manyheads.seeds import generator
 
@@ -63,12 +64,6 @@ class MHD(Algorithm):
     ramp: Ramp = Ramp()
     average_every: Positive = 50  # within groups
 
-    @field_validator("confidence")
-    @classmethod
-    def _known_confidence(cls, name: str) -> str:
-        confidence_named(name)
-        return name
-
     @model_validator(mode="after")
     def _fits(self) -> "MHD":
         if self.targets_per_step > self.pool_size:
@@ -82,6 +77,9 @@ class MHD(Algorithm):
     @property
     def group_every(self) -> int:
         return self.average_every
+
+    def allow_code(self, trust: Trust) -> None:
+        allow_confidence(self.confidence, trust)
 
     @property
     def measure(self) -> Confidence:

@@ -1,8 +1,14 @@
-"""Confidences by name."""
+"""Confidences by name. Code from elsewhere is named by its path: `confidence = "my_lab.calibrated:sureness"`."""
+
+import inspect
+from functools import cache
+from typing import Any
 
 from manyheads.config.messages import nearest
+from manyheads.errors import ConfigurationError
 from manyheads.exchange.confidence import Confidence, FromProbabilities, entropy, margin, max_probability
 from manyheads.exchange.density import DensityConfidence
+from manyheads.imports import Trust, find
 
 CONFIDENCES: dict[str, Confidence] = {
     "max_probability": FromProbabilities(max_probability),
@@ -10,10 +16,36 @@ CONFIDENCES: dict[str, Confidence] = {
     "margin": FromProbabilities(margin),
     "density": DensityConfidence(),
 }
+KEY = "algorithm.confidence"
+A_CONFIDENCE = "a manyheads.exchange.confidence.Confidence, or a function of probabilities (docs/adding.md)"
 
 
 def confidence_named(name: str) -> Confidence:
-    """Return the confidence of a name; a ValueError where there is none."""
+    """Return the confidence of a name that was allowed before: by `allow_confidence`, or because it is ours."""
+    return CONFIDENCES[name] if name in CONFIDENCES else _imported(name)
+
+
+def allow_confidence(name: str, trust: Trust) -> None:
+    """Raise where there is no such confidence, or where its code must not be imported."""
     if name in CONFIDENCES:
-        return CONFIDENCES[name]
-    raise ValueError(f"unknown confidence; {nearest(name, CONFIDENCES)}")
+        return
+    if ":" not in name:
+        raise ConfigurationError(
+            f'{KEY} = "{name}": unknown confidence; {nearest(name, CONFIDENCES)}; '
+            'your own is named "package.module:name"'
+        )
+    find(name, KEY, _is_confidence, A_CONFIDENCE, trust)
+
+
+@cache
+def _imported(name: str) -> Confidence:
+    found = find(name, KEY, _is_confidence, A_CONFIDENCE, Trust.in_user())
+    if isinstance(found, Confidence):
+        return found
+    made: Confidence = found() if isinstance(found, type) else FromProbabilities(found)
+    return made
+
+
+def _is_confidence(found: Any) -> bool:
+    a_class = isinstance(found, type) and issubclass(found, Confidence)
+    return a_class or isinstance(found, Confidence) or inspect.isfunction(found)

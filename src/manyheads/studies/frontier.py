@@ -7,6 +7,7 @@ from manyheads.algorithms import make_algorithm
 from manyheads.algorithms.base import Sends
 from manyheads.config.experiment import Experiment
 from manyheads.errors import ConfigurationError
+from manyheads.imports import Trust
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ def cells(experiment: Experiment, classes: int) -> dict[str, Cell]:
     """Return the points by name: the experiment as it is, smaller and smaller tables of predictions, averaged weights
     (if all clients have the same model), and each client alone.
     """
-    algorithm, own = make_algorithm(experiment.algorithm), experiment.algorithm.options()
+    algorithm, own = make_algorithm(experiment.algorithm, Trust.in_user()), experiment.algorithm.options()
     lighter = algorithm.lighter(classes)
     if not lighter:
         raise ConfigurationError(
