@@ -38,16 +38,20 @@ def test_every_key_is_documented() -> None:
     assert {*GRAPHS, "phases"} <= named
 
 
-def test_an_algorithm_of_one_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Experiment) -> None:
-    (tmp_path / "my_lab.py").write_text(python_block("docs/adding.md"))
+@pytest.mark.parametrize("engine", ["plain", "parallel"])
+def test_an_algorithm_of_one_s_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Experiment, engine: str
+) -> None:
+    """At most 25 lines, it fills its pool, and what neighbours say is learnt."""
+    block = python_block("docs/adding.md")
+    assert len(block[block.index("@dataclass") :].splitlines()) <= 25
+    (tmp_path / "my_lab.py").write_text(block)
     monkeypatch.syspath_prepend(tmp_path)
-    runs = [
-        train(tiny.with_values(algorithm={"name": "my_lab:LabelSmoothing", "smoothing": smoothing})).summary
-        for smoothing in (0.0, 0.5)
-    ]
+    agreed = train(tiny.with_values(algorithm={"name": "my_lab:Agree", "every": 5}), engine=engine)
+    assert {entry.client for entry in agreed.clients[0].pool.entries} == ({1, 2} if engine == "plain" else set())
+    assert agreed.summary["bytes_received_total"] > 0
     alone = train(tiny.with_values(algorithm={"name": "separate"})).summary
-    assert runs[0]["private_accuracy"] == alone["private_accuracy"]
-    assert runs[1]["private_accuracy"] != alone["private_accuracy"]
+    assert agreed.summary["shared_accuracy"] != alone["shared_accuracy"]
     del sys.modules["my_lab"]
 
 

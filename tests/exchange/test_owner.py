@@ -178,7 +178,7 @@ def test_an_answer_to_another_question_is_refused(tiny: Experiment) -> None:
 
 def test_a_pool_whose_owners_keep_it_is_saved_with_them(tiny: Experiment, tmp_path: Path) -> None:
     """The files of a save hold each checkpoint once, and what was sent about it not at all."""
-    from tests.runs.test_run_folder import StopAt
+    from tests.runs.conftest import StopAt
 
     folder = tmp_path / "run"
     with pytest.raises(Exception, match="stopped at step"):

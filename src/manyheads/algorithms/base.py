@@ -172,7 +172,9 @@ class Algorithm:
         return max(sizes, default=0) if self.takes_means and len(sizes) == client.clients - 1 else sum(sizes)
 
     def apply(self, client: Client, received: list[Snapshot], step: int) -> None:
-        """Take in what was collected, once all clients have collected."""
+        """Take in what was collected, once all clients have collected: into the pool, if there is one."""
+        for snapshot in received if client.pool.size else ():
+            client.pool.add(snapshot, client.seed, client.index, step)
 
     def ask_again(self, client: Client, neighbours: Neighbours, step: int) -> list[Snapshot]:
         """Ask for what the pool needs at `step` and a save does not hold, because owners keep it."""
