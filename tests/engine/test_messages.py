@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from manyheads import Experiment
-from manyheads.engine.base import EngineOptions
+from manyheads.engine.options import EngineOptions
 from manyheads.engine.packing import packed
 from manyheads.engine.parallel import Parallel
 from manyheads.engine.plain import PlainTrainer
