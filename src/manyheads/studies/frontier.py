@@ -1,20 +1,21 @@
 """Bytes against accuracy: the runs that show what an exchange is worth."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from manyheads.algorithms import make_algorithm
-from manyheads.algorithms.base import Sends
 from manyheads.config.experiment import Experiment
 from manyheads.errors import ConfigurationError
 from manyheads.imports import Trust
+
+if TYPE_CHECKING:  # algorithms import PyTorch; the paper's tables, which have such cells, are listed without it
+    from manyheads.algorithms.base import Sends
 
 
 @dataclass(frozen=True)
 class Cell:
     """One point of the frontier."""
 
-    sends: Sends
+    sends: "Sends"
     experiment: Experiment
 
 
@@ -22,6 +23,8 @@ def cells(experiment: Experiment, classes: int) -> dict[str, Cell]:
     """Return the points by name: the experiment as it is, smaller and smaller tables of predictions, averaged weights
     (if all clients have the same model), and each client alone.
     """
+    from manyheads.algorithms import make_algorithm
+
     algorithm, own = make_algorithm(experiment.algorithm, Trust.in_user()), experiment.algorithm.options()
     lighter = algorithm.lighter(classes)
     if not lighter:
@@ -29,7 +32,7 @@ def cells(experiment: Experiment, classes: int) -> dict[str, Cell]:
             f'algorithm.name = "{experiment.algorithm.name}": a frontier starts from an experiment with "mhd"'
         )
 
-    def cell(sends: Sends, **values: Any) -> Cell:
+    def cell(sends: "Sends", **values: Any) -> Cell:
         return Cell(sends, experiment.with_values(**values))
 
     def averaging(every: int, **values: Any) -> Cell:

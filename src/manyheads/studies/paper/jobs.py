@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from manyheads.algorithms import make_algorithm
 from manyheads.config.experiment import Experiment
 from manyheads.engine.cores import usable_cores
 from manyheads.engine.options import ResolvedOptions
@@ -32,6 +31,8 @@ class Job:
     @property
     def work(self) -> float:
         """About how long it takes, in units that compare jobs with equal models: samples that pass through a model."""
+        from manyheads.algorithms import make_algorithm  # algorithms import PyTorch, and most requests need none
+
         training = self.experiment.training
         samples = make_algorithm(self.experiment.algorithm).samples_per_step(training)
         return self.experiment.clients * training.steps * samples
