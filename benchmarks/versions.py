@@ -6,7 +6,7 @@
 Each version runs in processes of its own, in turns. Numbers are all that a run records (losses of every window, all
 that is measured at the end, bytes), bit by bit, as a hash. The time of a step is that of the second half of the run, in
 which normally nothing is compiled or captured any more, exchanges included. Where a change is meant to leave numbers
-alone, this shows it before its code goes into `SAME_NUMBERS` (reproduce/results.py): on the engine whose code changed.
+alone, this shows it before its code goes into `SAME_NUMBERS` (studies/paper/code.py): on the engine whose code changed.
 """
 
 import argparse
@@ -65,10 +65,11 @@ def in_this_process(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def in_another_process(checkout: Path) -> dict[str, Any]:
-    """The same by the version of a checkout."""
+    """The same by the version of a checkout, with its own copy of this file: names may have changed in between."""
     given = os.environ.get("PYTHONPATH")
     search = os.pathsep.join([str(checkout / "src"), *([given] if given else [])])
-    command = [sys.executable, __file__, *sys.argv[1:], "--alone", str(checkout)]
+    own = checkout / "benchmarks" / Path(__file__).name
+    command = [sys.executable, str(own), *sys.argv[1:], "--alone", str(checkout)]
     ran = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": search}, check=True, stdout=subprocess.PIPE, text=True
     )
