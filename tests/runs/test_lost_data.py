@@ -11,11 +11,11 @@ import pytest
 from manyheads import Experiment, RunError, TrainingError, resume, train
 from manyheads.files import write_whole
 from manyheads.report.plots import plot_run
-from manyheads.runs.checkpoints import remove_checkpoints
 from manyheads.runs.folder import RunFolder
 from manyheads.runs.manifest import read_manifest
 from manyheads.runs.read import check_free
 from manyheads.runs.remove import check_removable, remove_run
+from manyheads.runs.saved_files import remove_checkpoints
 from manyheads.training.observer import SilentObserver
 from tests.test_files import at_once
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from manyheads.cli.options import ExperimentFile, Quiet, Settings
+from manyheads.cli.options import ExperimentFile, Quiet, Settings, folder_given, picture_given
 from manyheads.config.data import DataConfig
 from manyheads.config.experiment import Experiment
 from manyheads.console import Screen
@@ -18,11 +18,14 @@ from manyheads.report.split_table import primary_clients, split_table
 def split(
     experiment: ExperimentFile,
     settings: Settings = None,
-    plot: Annotated[Path | None, typer.Option(help="File for the picture.", show_default="NAME-split.png")] = None,
+    plot: Annotated[
+        str | None, typer.Option(metavar="FILE", help="File for the picture.", show_default="NAME-split.png")
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Show who owns which samples, before anything is trained."""
-    screen, loaded = Screen(quiet), Experiment.load(experiment, settings or ())
+    screen, picture = Screen(quiet), picture_given(plot) or Path(f"{experiment.stem}-split.png")
+    loaded = Experiment.load(experiment, settings or ())
     from manyheads.report.figures import save_figure
     from manyheads.report.split_figure import split_figure
     from manyheads.setup.notes import notes_of
@@ -38,14 +41,13 @@ def split(
     screen.say("Samples: " + ", ".join(f"{name} {count}" for name, count in checked.sample_counts().items()))
     for note in notes_of(checked):
         screen.say(f"note: {note}")
-    picture = plot or Path(f"{experiment.stem}-split.png")
     save_figure(split_figure(counts, parts.primary_labels, dataset.class_names, names), picture)
     screen.say(f"Picture: {picture}")
 
 
 def pack_images(
     what: Annotated[Path, typer.Argument(metavar="WHAT", help="An experiment (its data), a folder, or an .npz file.")],
-    out: Annotated[Path | None, typer.Argument(metavar="OUT", help="The new folder.")] = None,
+    out: Annotated[str | None, typer.Argument(metavar="OUT", help="The new folder.")] = None,
     size: Annotated[int | None, typer.Option(min=1, help="Height and width.", show_default="as they are")] = None,
     source: Annotated[
         str | None, typer.Option(help="What kind of folder WHAT is: folder, clients, huggingface, ...")
@@ -69,17 +71,18 @@ def pack_images(
             raise DataError(f"{what}: {len(damaged)} images are damaged, the first {damaged[0]}; pack it again")
         screen.say(f"{what}: all {read_card(what).images:,} images are as they were when they were packed.")
         return
-    if out is None:
+    place = folder_given(out, "OUT")
+    if place is None:
         raise ConfigurationError("OUT: missing; manyheads pack WHAT OUT --size 64")
     config = _data_of(what, source, [*(settings or ()), *([f"data.size={size}"] if size else ())])
     try:
         with screen.images("packing", "unreadable") as progress:
-            card = pack(config, out, workers=workers or os.cpu_count() or 1, progress=progress)
+            card = pack(config, place, workers=workers or os.cpu_count() or 1, progress=progress)
     except KeyboardInterrupt:
         raise Stopped("stopped; the same command continues where it stopped") from None
-    for line in (*card["notes"], *unreadable_text(card, out)):
+    for line in (*card["notes"], *unreadable_text(card, place)):
         screen.say(f"note: {line}")
-    screen.say(packed_text(card, out))
+    screen.say(packed_text(card, place))
 
 
 def _data_of(what: Path, source: str | None, settings: list[str]) -> DataConfig:

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +11,7 @@ import typer
 
 from manyheads.engine import ENGINES
 from manyheads.engine.options import EngineOptions
+from manyheads.errors import ConfigurationError
 
 ExperimentFile = Annotated[Path, typer.Argument(metavar="EXPERIMENT.toml", help="An experiment file.")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
@@ -70,3 +72,26 @@ def _option(name: str, usual: str | None) -> inspect.Parameter:
     option = typer.Option(f"--{name.replace('_', '-')}", help=text, show_default=usual or default)
     unsaid = False if kind is bool else None
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=unsaid, annotation=Annotated[kind, option])
+
+
+def folder_given(text: str | None, option: str = "--out") -> Path | None:
+    """Return the folder that an option names. An empty one is mostly a variable of the shell that is not set."""
+    if text is not None and not text.strip():
+        raise ConfigurationError(f"{option}: is empty; give a folder, or leave the option out")
+    return None if text is None else Path(text)
+
+
+def picture_given(text: str | None) -> Path | None:
+    """Return the file that --plot names, found to be one that can become a PNG picture."""
+    if text is None:
+        return None
+    if Path(text).suffix.lower() != ".png":
+        raise ConfigurationError(f"--plot {text}: pictures are PNG files; give a name such as picture.png")
+    if Path(text).exists() and not Path(text).is_file():
+        raise ConfigurationError(f"--plot {text}: is there and is not a file; give another name")
+    return Path(text)
+
+
+def client_given(text: str) -> int | str:
+    """Return the number of a client, or its name."""
+    return int(text) if re.fullmatch("-?[0-9]{1,9}", text) else text

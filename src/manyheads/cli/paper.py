@@ -5,11 +5,12 @@ from typing import Annotated
 
 import typer
 
-from manyheads.cli.options import Quiet, engine_options
+from manyheads.cli.options import Quiet, engine_options, folder_given
 from manyheads.console import Screen
 from manyheads.engine.options import EngineOptions
 from manyheads.errors import ConfigurationError
-from manyheads.studies.paper.request import Request, chosen, results_folder, scale_named
+from manyheads.runs.read import check_no_run
+from manyheads.studies.paper.request import RUNS, Request, chosen, results_folder, scale_named
 
 
 @engine_options("engine", "device", "precision", engine="cuda if it is worth it, or plain")
@@ -36,9 +37,12 @@ def reproduce(
         int | None, typer.Option(min=1, help="Cells at a time.", show_default="as many as fill the machine")
     ] = None,
     results: Annotated[
-        Path | None, typer.Option(help="Folder of stored results.", show_default="experiments/mhd/results if it exists")
+        str | None,
+        typer.Option(
+            metavar="FOLDER", help="Folder of stored results.", show_default="experiments/mhd/results if it exists"
+        ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for runs and pictures.")] = Path("runs/reproduce"),
+    out: Annotated[str, typer.Option(metavar="FOLDER", help="Folder for runs and pictures.")] = str(RUNS),
     again: Annotated[
         bool, typer.Option("--again", help="Run stored cells, too; if it is stopped, it continues.")
     ] = False,
@@ -48,11 +52,13 @@ def reproduce(
     steps: Annotated[
         int | None, typer.Option("--try", min=2, metavar="STEPS", help="Take a few steps of each cell; store nothing.")
     ] = None,
-    page: Annotated[Path | None, typer.Option(help="Write all stored results into this page.")] = None,
+    page: Annotated[str | None, typer.Option(metavar="FILE", help="Write all stored results into this page.")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Reproduce the paper's tables and figures: run the cells that are not stored, then check its claims."""
-    screen, size, stored = Screen(quiet), scale_named(scale), results_folder(results)
+    screen, size, stored = Screen(quiet), scale_named(scale), results_folder(folder_given(results, "--results"))
+    place = folder_given(out) or RUNS
+    check_no_run(place)
     asked = Request(
         names=names or [],
         scale=size,
@@ -62,7 +68,7 @@ def reproduce(
         data=data,
         said=options,
         at_once=at_once,
-        out=out,
+        out=place,
         again=again,
         keep=keep,
         steps=steps,
@@ -71,7 +77,7 @@ def reproduce(
         raise ConfigurationError("--try takes steps, --list and --show run nothing; leave one of them out")
     if verify and (show_list or show_stored or again or keep or steps is not None):
         raise ConfigurationError("--verify runs what is stored; leave out --list, --show, --again, --keep and --try")
-    if names or not (show_list or page):
+    if names or not (show_list or page is not None):
         chosen(asked)  # a mistake in a name is told before anything heavy is imported
     from manyheads.studies.paper import command, show
     from manyheads.studies.paper.verify import verify as verify_stored
@@ -90,4 +96,4 @@ def reproduce(
     elif names or page is None:
         command.reproduce(screen, asked)
     if page is not None:
-        screen.say(f"Written: {page}, with {show.write_page(page, stored)} pictures")
+        screen.say(f"Written: {page}, with {show.write_page(Path(page), stored)} pictures")

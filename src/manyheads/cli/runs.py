@@ -20,20 +20,24 @@ from manyheads.cli.options import (
     Seeds,
     Settings,
     TrustCode,
+    client_given,
     engine_options,
+    folder_given,
+    picture_given,
 )
 from manyheads.config.device import check_device
 from manyheads.config.experiment import Experiment
 from manyheads.console import Screen
 from manyheads.engine.cores import usable_cores
 from manyheads.engine.options import EngineOptions
-from manyheads.errors import Interrupted, RunError, Stopped
+from manyheads.errors import Interrupted, Stopped
+from manyheads.export.place import default_place
 from manyheads.files import write_whole
 from manyheads.report.sentences import after_text, collapse_text, deploy_text, differences_text, doubt_text, time_text
 from manyheads.report.tables import compare_table, hop_table, run_table, seeds_table
 from manyheads.report.taught import taught_by_class_table, taught_table
 from manyheads.report.text import bytes_text
-from manyheads.runs.read import check_free, client_number, read_experiment, read_summary
+from manyheads.runs.read import check_free, check_no_run, client_number, read_experiment, read_summary
 from manyheads.studies.demo import DEMO_OUT, demo_runs, make_room, moral
 from manyheads.studies.series import (
     BETWEEN_RUNS,
@@ -50,32 +54,35 @@ if TYPE_CHECKING:
 
 def demo(
     seed: Annotated[int, typer.Option(min=0)] = 0,
-    out: Annotated[Path, typer.Option(help="Folder for its runs; those of an earlier demo are replaced.")] = DEMO_OUT,
+    out: Annotated[
+        str, typer.Option(metavar="FOLDER", help="Folder for its runs; those of an earlier demo are replaced.")
+    ] = str(DEMO_OUT),
     quiet: Quiet = False,
 ) -> None:
     """Train eight clients with three digits each: alone, teaching each other, and as one model with all their data."""
+    screen, folder = Screen(quiet), folder_given(out) or DEMO_OUT
+    check_no_run(folder)
     from manyheads.report.figures import compare_figure, save_figure
     from manyheads.report.plots import plot_run
     from manyheads.training.start import train
 
-    screen = Screen(quiet)
     runs = demo_runs(seed)
-    make_room(out, runs)
+    make_room(folder, runs)
     summaries = {}
     for name, experiment in runs.items():
         with screen.watch(name) as watcher:
             # The same bits as with one process, in less time.
             engine = "parallel" if min(usable_cores(), experiment.clients) > 1 else "plain"
-            result = train(experiment, out / name, EngineOptions(engine), watcher)
+            result = train(experiment, folder / name, EngineOptions(engine), watcher)
         if result.stop_requested:
             raise Stopped(BETWEEN_RUNS)
         summaries[name] = result.summary
     for name in runs:
-        plot_run(out / name)
-    save_figure(compare_figure({name: [out / name] for name in runs}), out / "demo.png")
+        plot_run(folder / name)
+    save_figure(compare_figure({name: [folder / name] for name in runs}), folder / "demo.png")
     screen.show(compare_table({name: [summary] for name, summary in summaries.items()}))
     screen.say(moral(summaries))
-    screen.say(f"Picture: {out / 'demo.png'}. Runs: {', '.join(str(out / name) for name in runs)}.")
+    screen.say(f"Picture: {folder / 'demo.png'}. Runs: {', '.join(str(folder / name) for name in runs)}.")
 
 
 @engine_options()
@@ -83,14 +90,14 @@ def run(
     experiment: ExperimentFile,
     settings: Settings = None,
     seeds: Seeds = 1,
-    out: Annotated[Path | None, typer.Option(help="The run folder.", show_default="runs/NAME")] = None,
+    out: Annotated[str | None, typer.Option(metavar="FOLDER", help="The run folder.", show_default="runs/NAME")] = None,
     *,
     options: EngineOptions,
     quiet: Quiet = False,
 ) -> None:
     """Train the clients of an experiment, and show the result."""
     screen, loaded = Screen(quiet), Experiment.load(experiment, settings or ())
-    folder = out or Path("runs") / experiment.stem
+    folder = folder_given(out) or Path("runs") / experiment.stem
     if seeds > 1:
         _run_seeds(screen, loaded, seeds, folder, options)
         return
@@ -103,8 +110,7 @@ def run(
 
 
 def _run_seeds(screen: Screen, loaded: Experiment, seeds: int, folder: Path, options: EngineOptions) -> None:
-    if (folder / "experiment.toml").exists():
-        raise RunError(f"{folder}: is itself a run; give another folder with --out")
+    check_no_run(folder)
     from manyheads.setup.resolve import resolve
 
     first = resolve(loaded)
@@ -138,11 +144,11 @@ def resume_run(folder: RunPath, *, options: EngineOptions, trust_code: TrustCode
 
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Finished run folders.")],
-    plot: Annotated[Path | None, typer.Option(help="Also draw them into this PNG file.")] = None,
+    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Also draw them into this PNG file.")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Show runs side by side."""
-    screen = Screen(quiet)
+    screen, picture = Screen(quiet), picture_given(plot)
     named = dict(zip(short_names(runs), runs, strict=True))
     for folder in runs:
         first = run_folders(folder)[0]
@@ -153,11 +159,11 @@ def compare(
     experiments = {name: read_experiment(run_folders(folder)[0]) for name, folder in named.items()}
     for text in differences_text({name: experiment.keys() for name, experiment in experiments.items()}):
         screen.say(text)
-    if plot is not None:
+    if picture is not None:
         from manyheads.report.figures import compare_figure, save_figure
 
-        save_figure(compare_figure({name: run_folders(folder) for name, folder in named.items()}), plot)
-        screen.say(f"Picture: {plot}")
+        save_figure(compare_figure({name: run_folders(folder) for name, folder in named.items()}), picture)
+        screen.say(f"Picture: {picture}")
 
 
 def evaluate_run(
@@ -186,13 +192,17 @@ def frontier(
     experiment: ExperimentFile,
     settings: Settings = None,
     seeds: Seeds = 1,
-    out: Annotated[Path | None, typer.Option(help="Folder for its runs.", show_default="runs/NAME-frontier")] = None,
+    out: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Folder for its runs.", show_default="runs/NAME-frontier")
+    ] = None,
     *,
     options: EngineOptions,
     quiet: Quiet = False,
 ) -> None:
     """Show bytes against accuracy: smaller and smaller exchanges, gossip averaging, and FedAvg (complete graph)."""
     screen, started = Screen(quiet), Experiment.load(experiment, settings or ())
+    folder = folder_given(out) or Path("runs") / f"{experiment.stem}-frontier"
+    check_no_run(folder)
     from manyheads.report.figures import save_figure
     from manyheads.report.frontier import frontier_figure
     from manyheads.setup.resolve import resolve
@@ -200,7 +210,6 @@ def frontier(
     from manyheads.studies.paper.keys import slug
 
     loaded = resolve(started)
-    folder = out or Path("runs") / f"{experiment.stem}-frontier"
     made = cells(loaded.experiment, loaded.dataset.classes)
     places = {name: folder / slug(name) for name in made}
     for name, cell in made.items():  # all of them before the first is run
@@ -231,13 +240,15 @@ def _last_head(summaries: Sequence[dict[str, Any]]) -> list[float]:
 def export(
     folder: RunPath,
     client: Annotated[str, typer.Option(help="Number or name of the client.")] = "0",
-    out: Annotated[Path | None, typer.Option(help="The new folder.", show_default="RUN/exports/NAME")] = None,
+    out: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="The new folder.", show_default="RUN/exports/NAME")
+    ] = None,
     trust_code: TrustCode = False,
     quiet: Quiet = False,
 ) -> None:
     """Write a client's model as files with a model card, for `manyheads.load_model`."""
-    number = client_number(folder, int(client) if client.lstrip("-").isdigit() else client)
-    place = out or folder / "exports" / read_summary(folder)["clients"][number]["name"]
+    number = client_number(folder, client_given(client))
+    place = folder_given(out) or default_place(folder, number)
     check_free(place)
     from manyheads.export.write import export as export_model
 

@@ -7,14 +7,13 @@ from typing import Any
 import safetensors.torch
 import torch
 
-from manyheads.errors import RunError
 from manyheads.export.card import card_text, describe
 from manyheads.export.description import DESCRIPTION, WEIGHTS, description_of
 from manyheads.export.load import model_of_run
-from manyheads.files import digest, is_plain_name, new_folder, refuse_link, write_whole
+from manyheads.files import digest, new_folder, write_whole
 from manyheads.made_here import remember
 from manyheads.runs.code import trust_in_run
-from manyheads.runs.read import check_free, read_summary
+from manyheads.runs.read import check_free
 
 
 def export(folder: Path, client: int, out: Path, *, trust_code: bool = False) -> dict[str, Any]:
@@ -35,12 +34,3 @@ def export(folder: Path, client: int, out: Path, *, trust_code: bool = False) ->
     if trust.own:
         remember(out, digest(described), trust.own)
     return card
-
-
-def default_place(folder: Path, client: int) -> Path:
-    """Return where a client's model goes unless told: into the run folder, and nowhere else, whatever its name is."""
-    name = read_summary(folder)["clients"][client]["name"]
-    if not (isinstance(name, str) and is_plain_name(name)):
-        raise RunError(f"{folder}: client {client} has a name that no folder can have; say where with --out")
-    refuse_link(folder / "exports")
-    return folder / "exports" / name

@@ -5,25 +5,20 @@ state-*        one client's weights and momentum at that step
 snapshot-*     an entry of some pool; immutable, written once, shared by all pools that show it
 saving.json    while a save is under way: the names of its files and of those of the save before
 
-What is removed is named by one of the two JSON files. Whatever else lies there is somebody's own.
+What is removed is named by one of the two JSON files (saved_files.py).
 """
 
-import contextlib
-import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import safetensors.torch
 from torch import Tensor
 
 from manyheads.client.state import ClientState, Snapshots
-from manyheads.errors import RunError
-from manyheads.files import TEMPORARY, digest, read_file, refuse_link, write_whole
-from manyheads.runs.manifest import CHECKPOINTS, FILE_NAME, MANIFEST, ClientRecord, Manifest, state_name
+from manyheads.files import digest, refuse_link, write_whole
+from manyheads.runs.manifest import CHECKPOINTS, MANIFEST, ClientRecord, Manifest, state_name
+from manyheads.runs.saved_files import note_names, noted_names, remove_files
 from manyheads.runs.tensors import read_state
-
-SAVING = "saving.json"
-MADE = (MANIFEST, SAVING)  # beside the files that these name
 
 
 class Checkpoints:
@@ -41,8 +36,7 @@ class Checkpoints:
         """Write states, and the snapshots that are not there yet; return what a manifest says of them."""
         states = {state_name(step, number): client for number, client in enumerate(clients)}
         shown = sorted({name for client in clients for name in client.pool})
-        names = sorted({*self.files, *shown, *states})
-        write_whole(self._path / SAVING, json.dumps(names).encode())
+        note_names(self._path, {*self.files, *shown, *states})
         files = {name: self.files.get(name) or self._write(name, snapshots[name]) for name in shown}
         for name, client in states.items():
             files[name] = self._write(name, client.tensors, {"layout": client.layout})
@@ -65,51 +59,10 @@ class Checkpoints:
 
     def sweep(self, kept: Mapping[str, str]) -> None:
         """Remove what an earlier save named and this one does not, and what a killed one left half written."""
-        _remove(self._path, {*self.files, *_noted(self._path)} - kept.keys())
+        remove_files(self._path, {*self.files, *noted_names(self._path)} - kept.keys())
         self.files = dict(kept)
 
     def _write(self, name: str, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> str:
         content = safetensors.torch.save(dict(tensors), metadata)
         write_whole(self._path / name, content)
         return digest(content)
-
-
-def remove_checkpoints(run: Path) -> None:
-    """Remove the last save of a run, and the files that it names; stopped half-way, the same call goes on."""
-    checkpoints = run / CHECKPOINTS
-    refuse_link(checkpoints)
-    if not checkpoints.is_dir():
-        return
-    names = saved_names(checkpoints)
-    with contextlib.suppress(OSError):  # where the disk is full, less is still to be had
-        write_whole(checkpoints / SAVING, json.dumps(sorted(names)).encode())
-    (checkpoints / MANIFEST).unlink(missing_ok=True)
-    _remove(checkpoints, names)
-    with contextlib.suppress(OSError):
-        checkpoints.rmdir()
-
-
-def saved_names(checkpoints: Path) -> set[str]:
-    """Return the names of all files that saves of this run made."""
-    with contextlib.suppress(RunError):
-        return _noted(checkpoints) | Manifest.unseal(checkpoints / MANIFEST).files.keys()
-    return _noted(checkpoints)
-
-
-def _noted(checkpoints: Path) -> set[str]:
-    """Return the names that a save which did not come to its end has noted."""
-    try:
-        noted = json.loads(read_file(checkpoints / SAVING))
-        return {name for name in noted if FILE_NAME.fullmatch(name)}
-    except (OSError, ValueError, TypeError, RecursionError):
-        return set()
-
-
-def _remove(checkpoints: Path, names: Collection[str]) -> None:
-    """Remove plain files of these names, and what is half written."""
-    for path in sorted(checkpoints.iterdir()):
-        half = TEMPORARY.fullmatch(path.name)
-        ours = path.name in names if half is None else half["name"] in MADE or FILE_NAME.fullmatch(half["name"])
-        if ours and path.is_file() and not path.is_symlink():
-            path.unlink(missing_ok=True)
-    (checkpoints / SAVING).unlink(missing_ok=True)  # last, because it says the names

@@ -28,6 +28,12 @@ def check_free(path: Path) -> None:
     refuse_link(path)
 
 
+def check_no_run(path: Path) -> None:
+    """Refuse a run folder where a folder for several runs is needed."""
+    if (path / "experiment.toml").exists():
+        raise RunError(f"{path}: is itself a run; give another folder (on the command line: --out)")
+
+
 def read_experiment(folder: Path) -> Experiment:
     """The experiment of a run folder."""
     path = folder / "experiment.toml"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from manyheads.errors import RunError
 from manyheads.files import TEMPORARY, refuse_link
-from manyheads.runs.checkpoints import MADE, remove_checkpoints, saved_names
 from manyheads.runs.manifest import CHECKPOINTS
 from manyheads.runs.metrics import Metrics
+from manyheads.runs.saved_files import MADE, remove_checkpoints, saved_names
 
 # The last one last: a folder without it is no run.
 FILES = ("metrics.jsonl", "evaluation.json", "trace.json", "summary.json", "experiment.toml")

@@ -1,6 +1,5 @@
 """The demonstration: its three experiments, and the sentence at its end."""
 
-import shutil
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -8,7 +7,8 @@ from typing import Any
 
 from manyheads.config.experiment import Experiment
 from manyheads.errors import ConfigurationError
-from manyheads.runs.read import read_experiment
+from manyheads.runs.read import check_no_run, read_experiment
+from manyheads.runs.remove import ADVICE, check_removable, remove_run
 
 DEMO_OUT = Path("runs/demo")
 
@@ -26,20 +26,19 @@ def demo_runs(seed: int) -> dict[str, Experiment]:
 
 
 def make_room(out: Path, runs: Mapping[str, Experiment]) -> None:
-    """Remove what an earlier demo left; anything else that lies there is somebody's work, and nothing is removed."""
+    """Remove what an earlier demo left; where anything else lies there, nothing is removed."""
+    check_no_run(out)
     for name, experiment in runs.items():
-        if not (out == DEMO_OUT or _is_free_or_ours(out / name, experiment)):
-            raise ConfigurationError(f"{out / name}: is not a run of the demo; it is left as it is, give another --out")
+        if not _is_free_or_ours(out / name, experiment):
+            raise ConfigurationError(f"{out / name}: is not a run of the demo; it is left as it is, {ADVICE}")
+        check_removable(out / name)
     for name in runs:
-        if (out / name).exists():
-            shutil.rmtree(out / name)
+        remove_run(out / name)
 
 
 def _is_free_or_ours(folder: Path, experiment: Experiment) -> bool:
-    if not folder.exists() or not any(folder.iterdir()):
-        return True
-    if not (folder / "experiment.toml").is_file():
-        return False
+    if not folder.is_dir() or not any(folder.iterdir()) or not (folder / "experiment.toml").is_file():
+        return True  # or `check_removable` says what is wrong
     from manyheads.setup.resolve import resolve
 
     return read_experiment(folder).fingerprint(seed=False) == resolve(experiment).experiment.fingerprint(seed=False)

@@ -16,7 +16,8 @@ from manyheads.studies.paper.results import Stored
 from manyheads.studies.paper.scales import SCALES, Scale
 
 IN_THE_REPOSITORY = Path("experiments/mhd/results")
-ELSEWHERE = Path("runs/reproduce/results")
+RUNS = Path("runs/reproduce")
+ELSEWHERE = RUNS / "results"
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Request:
     data: Path | None = None
     said: EngineOptions = field(default_factory=EngineOptions)  # of engines; what is left open depends on the scale
     at_once: int | None = None
-    out: Path = Path("runs/reproduce")
+    out: Path = RUNS
     again: bool = False
     keep: bool = False
     steps: int | None = None  # only a few, to see whether it starts
@@ -83,7 +84,7 @@ def scale_named(name: str) -> Scale:
 def chosen(request: Request) -> list[Reproduction]:
     """Those that were asked for, at a scale where they make sense; "all" are all of these."""
     scale = request.scale
-    if not request.names:
+    if not request.names or not all(map(str.strip, request.names)):
         raise ConfigurationError("NAME: missing; manyheads reproduce --list shows what there is")
     names = called(request.names)
     if "all" in names:
