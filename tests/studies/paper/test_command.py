@@ -253,7 +253,7 @@ def test_a_verification_that_was_stopped_outlives_one_of_other_names(quick: Repr
 
 def test_what_is_stored_can_be_verified(quick: Reproduction) -> None:
     assert "nothing of this is stored" in refused("quick", "--verify")
-    assert "leave --list, --show, --again, --keep and --try out" in refused("quick", "--verify", "--again")
+    assert "leave out --list, --show, --again, --keep and --try" in refused("quick", "--verify", "--again")
     call("quick", "--only", "alone", "--seeds", "2")
     stored = sorted(Path("runs/reproduce/results/digits").iterdir())
     checked = call("quick", "--verify")
