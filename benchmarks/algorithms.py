@@ -6,10 +6,12 @@ Eight clients as in the demonstration; each sees the same number of private samp
 any: FedMD takes its private and its public batches in different steps, so it has twice as many.
 """
 
-from typing import Any
+from collections.abc import Sequence
 
 from many import arguments, hardware, publish, received, rows, run_all, spread
 from manyheads import Experiment
+from manyheads.report.text import Judged
+from manyheads.runs.summary import Summary
 from manyheads.studies.demo import demo_experiment
 
 
@@ -49,12 +51,10 @@ NEEDS = {
 }
 
 
-def states(name: str, found: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+def states(name: str, found: list[Summary]) -> dict[str, Sequence[Judged]]:
     """FedMD is judged in two states of its last round; the others in one."""
-    after = found[0]["after"]
-    return (
-        {f"{name} (after {state})": [f["after"][state] for f in found] for state in after} if after else {name: found}
-    )
+    after = found[0].after
+    return {f"{name} (after {state})": [f.after[state] for f in found] for state in after} if after else {name: found}
 
 
 def main() -> None:
@@ -67,8 +67,8 @@ def main() -> None:
         for state in by_skew[0]:
             cells = []
             for judged in by_skew:
-                cells.append(spread([s["private_accuracy"][0] for s in judged[state]]))
-                cells.append(spread([s["shared_accuracy"][-1] for s in judged[state]]))
+                cells.append(spread([s.private_accuracy[0] for s in judged[state]]))
+                cells.append(spread([s.shared_accuracy[-1] for s in judged[state]]))
             needs = NEEDS.get(name, "any neighbours")
             lines.append([state, *cells, received(found[f"100 {name}"]), needs])
     header = ["", "private, s = 0", "shared, s = 0", "private, s = 100", "shared, s = 100", "received", "needs"]

@@ -23,6 +23,7 @@ from manyheads import Experiment, train
 from manyheads.engine.cuda.graphs import CudaTrainer
 from manyheads.engine.plain import LocalEngine, PlainTrainer
 from manyheads.engine.worker import Trainer
+from manyheads.runs.summary import Summary
 from manyheads.setup.build import assemble
 from manyheads.studies.demo import demo_experiment
 from manyheads.training.loop import windows
@@ -107,7 +108,7 @@ def accuracies(seeds: int) -> list[list[str]]:
     ]
 
 
-def _trained(experiment: Experiment) -> dict[str, Any]:
+def _trained(experiment: Experiment) -> Summary:
     return train(experiment).summary
 
 

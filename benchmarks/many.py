@@ -8,15 +8,15 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
 
 import torch
 
 from manyheads import Experiment, train
+from manyheads.runs.summary import Summary
 from manyheads.studies.paper.one_job import processor as processor
 from manyheads.studies.paper.page import rows as rows
 
-Summaries = dict[str, list[dict[str, Any]]]
+Summaries = dict[str, list[Summary]]
 
 
 def arguments(description: str | None, seeds: int = 3, first: int = 0) -> argparse.Namespace:
@@ -48,7 +48,7 @@ def run_all(experiments: Mapping[str, Experiment], options: argparse.Namespace) 
     return found
 
 
-def _run(experiment: Experiment) -> dict[str, Any]:
+def _run(experiment: Experiment) -> Summary:
     return train(experiment).summary
 
 
@@ -57,7 +57,7 @@ def spread(values: Sequence[float]) -> str:
     return f"{100 * mean(values):.1f}" + (f" ± {100 * stdev(values):.1f}" if len(values) > 1 else "")
 
 
-def received(summaries: Sequence[Mapping[str, Any]]) -> str:
+def received(summaries: Sequence[Summary]) -> str:
     """Bytes per client, mean over clients and seeds."""
     count = mean(mean(summary["bytes_received"]) for summary in summaries)
     return "0" if count == 0 else f"{count / 1e6:.2f} MB"

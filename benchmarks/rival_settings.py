@@ -9,7 +9,6 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from statistics import mean
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +16,7 @@ from torch import Tensor
 from many import arguments, hardware, rows
 from manyheads import Experiment, train
 from manyheads.exchange.density import Density
+from manyheads.runs.summary import Summary
 from manyheads.studies.demo import demo_experiment
 
 Confidence = Callable[[Density, Tensor, Tensor], Tensor]
@@ -85,7 +85,7 @@ def experiments() -> dict[str, Experiment]:
     return made
 
 
-def run(job: tuple[str, Experiment]) -> dict[str, Any]:
+def run(job: tuple[str, Experiment]) -> Summary:
     name, experiment = job
     setattr(Density, "confidence", DENSITIES.get(name, Density.confidence))  # noqa: B010
     return train(experiment).summary

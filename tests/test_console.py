@@ -9,6 +9,7 @@ from rich.table import Table
 from manyheads import Experiment, train
 from manyheads.console import STOPPING, Bar, Lines, PlainConsole, Screen
 from manyheads.report.sentences import collapse_text
+from manyheads.runs.events import EvaluationEvent
 
 
 def test_the_bar_shows_losses_accuracy_and_time_left(tiny: Experiment) -> None:
@@ -61,14 +62,9 @@ def test_stopping_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_collapsed_head_is_warned_of_once(capsys: pytest.CaptureFixture[str]) -> None:
     lines = Lines(Screen(quiet=True), "x")
     lines._class_names = ("cat", "dog")
-    event = {
-        "event": "evaluation",
-        "part": "test",
-        "step": 7,
-        "private_accuracy": [[0.5, 0.5]],
-        "shared_accuracy": [[0.5, 0.5]],
-        "collapsed": [[0, 1, 1]],
-    }
+    event = EvaluationEvent(
+        part="test", step=7, private_accuracy=[[0.5, 0.5]], shared_accuracy=[[0.5, 0.5]], collapsed=[[0, 1, 1]]
+    )
     lines.happened(event)
     lines.happened(event)
     out = capsys.readouterr().out

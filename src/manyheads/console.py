@@ -18,8 +18,8 @@ from rich.text import Text
 
 from manyheads.evaluation.means import mean_by_head
 from manyheads.printable import printable
-from manyheads.report.sentences import collapse_text
-from manyheads.runs.events import Event
+from manyheads.report.sentences import collapse_text, models_text
+from manyheads.runs.events import EvaluationEvent, Event, LossesEvent, ProbeEvent, StartEvent
 
 if TYPE_CHECKING:
     from manyheads.setup.build import Ensemble
@@ -150,8 +150,9 @@ class Watcher(ABC):
         )
         self._class_names = ensemble.resolved.dataset.class_names
         self.begin(ensemble, step)
-        for client, model in zip(ensemble.clients, ensemble.resolved.models, strict=True):
-            self.line(f"{client.name}: {model}")
+        names = [ensemble.resolved.client_name(client) for client in range(self._clients)]
+        for line in models_text(names, list(map(str, ensemble.resolved.models))):
+            self.line(line)
         empty = [self._class_names[label] for label in ensemble.resolved.classes_without_samples()]
         if empty:
             shown = ", ".join(empty[:5]) + (", ..." if len(empty) > 5 else "")
@@ -166,18 +167,21 @@ class Watcher(ABC):
         self.advance(client_steps)
 
     def happened(self, event: Event) -> None:
-        self.step, self._since = event["step"], 0
-        if event["event"] == "start":
-            for note in event["notes"]:
-                self.line(f"note: {note}")
-        elif event["event"] == "losses":
-            self.losses({term: mean(values) for term, values in event["losses"].items()})
-        elif event["event"] == "evaluation" and event["part"] == "test":
-            self.evaluation(mean_by_head(event["private_accuracy"]), mean_by_head(event["shared_accuracy"]))
-            self._warn(event["collapsed"])
-        elif event["event"] == "probe":
-            allowed = 100 * mean(event["shared_accuracy"])
-            self.line(f"probe: a fresh linear head on the frozen embeddings reaches {allowed:.1f} % shared accuracy")
+        self.step, self._since = event.step, 0
+        match event:
+            case StartEvent():
+                for note in event.notes:
+                    self.line(f"note: {note}")
+            case LossesEvent():
+                self.losses({term: mean(values) for term, values in event.losses.items()})
+            case EvaluationEvent(part="test"):
+                self.evaluation(mean_by_head(event.private_accuracy), mean_by_head(event.shared_accuracy))
+                self._warn(event.collapsed)
+            case ProbeEvent():
+                allowed = 100 * mean(event.shared_accuracy)
+                self.line(
+                    f"probe: a fresh linear head on the frozen embeddings reaches {allowed:.1f} % shared accuracy"
+                )
 
     def stopping(self) -> None:
         self._asked_to_stop = True

@@ -16,7 +16,7 @@ from manyheads.data.batches import Rows
 from manyheads.engine.base import Window
 from manyheads.engine.plain import PlainTrainer, exchange
 from manyheads.exchange.request import PublicRows
-from manyheads.runs.events import Event
+from manyheads.runs.events import EvaluationEvent, Event, judged_after
 from manyheads.setup.build import Ensemble, assemble
 from manyheads.setup.resolve import resolve
 from manyheads.training.observer import SilentObserver
@@ -163,19 +163,19 @@ def test_clients_are_judged_after_digest_and_after_revisit(
 
     class Listener(SilentObserver):
         def __init__(self) -> None:
-            self.events: list[Event] = []
+            self.events: list[EvaluationEvent] = []
 
         def happened(self, event: Event) -> None:
-            if event["event"] == "evaluation":
+            if isinstance(event, EvaluationEvent):
                 self.events.append(event)
 
     listener = Listener()
     result = train(fedmd(tiny, evaluate={"every": every}), observer=listener)
-    judged = [(event["step"], event["part"], event.get("after")) for event in listener.events]
+    judged = [(event.step, event.part, event.after) for event in listener.events]
     assert judged == [(step, part, after) for step, after in expected for part in ("validation", "test")]
-    last = {event["after"]: event for event in listener.events if event["part"] == "test"}
+    last = judged_after(listener.events)
     for after in ("digest", "revisit"):
-        accuracy = float(np.mean([by_head[0] for by_head in last[after]["shared_accuracy"]]))
+        accuracy = float(np.mean([by_head[0] for by_head in last[after].shared_accuracy]))
         assert result.summary["after"][after]["shared_accuracy"] == [pytest.approx(accuracy)]
     assert result.summary["shared_accuracy"] == result.summary["after"]["revisit"]["shared_accuracy"]
 

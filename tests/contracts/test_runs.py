@@ -12,6 +12,7 @@ from manyheads.errors import Interrupted
 from manyheads.graph import GRAPHS, Phases
 from manyheads.runs.events import Event
 from manyheads.runs.read import read_events
+from manyheads.runs.stored import Stored
 from manyheads.setup.build import assemble
 from manyheads.setup.resolve import resolve
 from manyheads.training.observer import SilentObserver
@@ -36,7 +37,7 @@ class Ended:
 
     weights: list[bytes]
     summary: dict[str, Any]
-    events: list[Event]
+    events: list[dict[str, Any]]
 
     @classmethod
     def of(cls, result: Result, events: list[Event]) -> "Ended":
@@ -47,8 +48,8 @@ class Ended:
         )
 
 
-def without_times(record: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in record.items() if key not in TIMES}
+def without_times(record: Stored) -> dict[str, Any]:
+    return record.model_dump(exclude=set(TIMES))
 
 
 @pytest.fixture(scope="module", params=CASES)

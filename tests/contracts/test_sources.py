@@ -21,6 +21,7 @@ from manyheads.data.arrays import Dataset
 from manyheads.data.loading import load
 from manyheads.data.pack import pack
 from manyheads.data.sources import SOURCES
+from manyheads.runs.summary import Summary
 from tests.conftest import TINY
 from tests.data.made import (
     HEIGHT,
@@ -373,7 +374,7 @@ def test_packing_keeps_every_pixel_label_and_name(made: Made, tmp_path: Path) ->
     assert again.image_shape == (made.shape if is_packed(made) else (16, 16, made.shape[2]))
 
 
-def trained(made: Made, **more: Any) -> dict[str, Any]:
+def trained(made: Made, **more: Any) -> Summary:
     experiment = Experiment(
         clients=made.clients,
         data={**made.keys, "path": str(made.keys.get("path", "")) or None, "public_fraction": 0.3, "skew": 1.0, **more},
@@ -390,7 +391,7 @@ def test_it_trains(made: Made) -> None:
     assert len(summary["clients"]) == made.clients
     assert all(received > 0 for received in summary["bytes_received"])
     assert summary["classes"] == list(made.class_names)
-    assert summary["taught"]["right"] is not None
+    assert summary["taught"]["own_right"] is not None
 
 
 def test_it_serves_as_a_public_set(made: Made, tmp_path: Path) -> None:
@@ -411,7 +412,7 @@ def test_it_serves_as_a_public_set(made: Made, tmp_path: Path) -> None:
     assert dataset.class_names == alone.class_names
     assert np.array_equal(dataset.train.images, alone.train.images)
     summary = trained(Made({"source": "digits"}, made.change), public=public)
-    assert (summary["taught"]["right"] is None) == (dataset.public.labels is None)
+    assert (summary["taught"]["own_right"] is None) == (dataset.public.labels is None)
 
 
 def test_a_packed_public_set_of_another_shape_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,9 @@ from manyheads.cli import app
 from manyheads.data.arrays import Images
 from manyheads.data.loading import load
 from manyheads.data.views import model_input
-from manyheads.evaluation.accuracy import evaluate
+from manyheads.evaluation.accuracy import Evaluation, accuracy_on, evaluation_of, score
 from manyheads.report.plots import plot_run
+from manyheads.runs.events import TaughtEvent
 from manyheads.runs.read import read_events
 from manyheads.setup.build import Ensemble, assemble
 from manyheads.setup.notes import notes_of
@@ -136,17 +137,17 @@ def test_who_taught_whom_without_labels(pets: Path, tmp_path: Path, monkeypatch:
     made = experiment({"source": "folder", "path": str(pets), "size": 8, "public": {"source": "digits"}})
     Path("run.toml").write_text(str(made))
     output = call("run", "run.toml", "--out", "run", "--quiet")
-    taught = [event for event in read_events(Path("run")) if event["event"] == "taught"]
+    taught = [event for event in read_events(Path("run")) if isinstance(event, TaughtEvent)]
     assert taught
     for event in taught:
-        assert np.array(event["chosen"]).sum() > 0
-        assert (event["right"], event["chosen_by_class"], event["right_by_class"]) == (None, None, None)
+        assert sum(event.own) + np.array(event.others).sum() > 0
+        assert (event.own_right, event.others_right) == (event.chosen_by_class, event.right_by_class) == (None, None)
     assert "Who taught each auxiliary head" in output
     assert "Who taught each class" not in output
     assert "right" not in output.split("Who taught each auxiliary head")[1].split("No head is recommended")[0]
     assert Path("run/plots/taught.png").exists()
     assert {path.name for path in plot_run(Path("run"))} >= {"taught.png", "accuracy.png"}
-    assert json.loads(Path("run/summary.json").read_text())["taught"]["right"] is None
+    assert json.loads(Path("run/summary.json").read_text())["taught"]["own_right"] is None
     call("evaluate", "run")
     call("compare", "run", "run", "--plot", "both.png")
     call("split", "run.toml")
@@ -309,11 +310,17 @@ def said(ensemble: Ensemble, client: int, images: Images) -> list[int]:
     return answers
 
 
+def judged(ensemble: Ensemble) -> Evaluation:
+    """On the test set."""
+    part = ensemble.parts[-1]
+    return evaluation_of(ensemble.clients, part.name, [score(client.model, part) for client in ensemble.clients])
+
+
 def test_private_accuracy_is_weighted_by_the_finest_class(animals: Path) -> None:
     """By hand: the accuracy on each fine class, times its share of what the client holds."""
     ensemble = assemble(experiment(fine_data(animals), clients=3))
     train_by_hand(ensemble)
-    measured, test = evaluate(ensemble.clients, ensemble.parts[-1]), ensemble.resolved.dataset.test
+    measured, test = judged(ensemble), ensemble.resolved.dataset.test
     assert test.fine is not None
     seen = set()
     for client in range(3):
@@ -350,7 +357,8 @@ def test_private_accuracy_is_that_on_the_own_test_part(sites: Path) -> None:
     )
     ensemble = assemble(made)
     train_by_hand(ensemble)
-    measured = evaluate(ensemble.clients, ensemble.parts[-1])
+    measured, part = judged(ensemble), ensemble.parts[-1]
+    on = accuracy_on(ensemble.clients, [score(client.model, part) for client in ensemble.clients])
     tests = [np.load(file) for file in sorted(sites.glob("*.npz"))]
     images, labels = (np.concatenate([test[name] for test in tests]) for name in ("x_test", "y_test"))
     for client, test in enumerate(tests):
@@ -361,7 +369,7 @@ def test_private_accuracy_is_that_on_the_own_test_part(sites: Path) -> None:
         assert measured.private_samples[client] == pytest.approx(len(own))
         for other, theirs in enumerate(tests):
             right = np.array(said(ensemble, client, theirs["x_test"])) == theirs["y_test"]
-            assert measured.accuracy_on[client][0][other] == pytest.approx(right.mean(), abs=1e-12)
+            assert on[client][0][other] == pytest.approx(right.mean(), abs=1e-12)
 
 
 def test_clients_keep_what_they_brought(sites: Path) -> None:

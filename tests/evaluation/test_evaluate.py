@@ -121,11 +121,12 @@ def test_means_by_hop_are_over_pairs_of_clients() -> None:
     assert found["none"] == pytest.approx([0.25])
 
 
-def test_who_taught_whom_by_hand(tiny: Experiment) -> None:
+@pytest.mark.parametrize("pairs", [True, False])
+def test_who_taught_whom_by_hand(tiny: Experiment, pairs: bool) -> None:
     """Every choice counted again with loops over samples, from what the drawn snapshots say."""
     e = assemble(tiny.with_values(clients=4, algorithm={"targets_per_step": 2, "same_level": True}))
     exchange(e, step=0)
-    taught = who_taught_whom(e.clients, e.resolved.algorithm, 0, 2)
+    taught = who_taught_whom(e.clients, e.resolved.algorithm, 0, 2, pairs=pairs)
     assert taught is not None
     chosen, right = np.zeros((4, 2, 4)), np.zeros((4, 2, 4))
     for client in e.clients:
@@ -141,9 +142,15 @@ def test_who_taught_whom_by_hand(tiny: Experiment) -> None:
                     who, p = max(candidates, key=lambda one: float(one[1].max()))
                     chosen[client.index, k - 1, who] += 1
                     right[client.index, k - 1, who] += int(p.argmax()) == label
-    assert (taught.chosen == chosen).all()
-    assert taught.right is not None
-    assert (taught.right == right).all()
+    found = (taught.own, taught.others, taught.chosen), (taught.own_right, taught.others_right, taught.right)
+    for (own, others, by_pupil), counted in zip(found, (chosen, right), strict=True):
+        of_own = np.stack([counted[client, :, client] for client in range(4)], axis=1)
+        np.testing.assert_array_equal(own, of_own.sum(1))
+        np.testing.assert_array_equal(others, counted.sum(0) - of_own)
+        if pairs:
+            np.testing.assert_array_equal(by_pupil, counted)
+        else:
+            assert by_pupil is None
     assert taught.chosen_by_class is not None
     assert taught.chosen_by_class.sum(1).tolist() == chosen.sum((0, 1)).tolist()
     assert taught.right_by_class is not None
@@ -154,7 +161,7 @@ def test_counting_who_taught_whom_changes_nothing(tiny: Experiment) -> None:
     e = assemble(tiny)
     exchange(e, step=0)
     before = [client.state.values.clone() for client in e.clients]
-    assert who_taught_whom(e.clients, e.resolved.algorithm, 0, 3) is not None
+    assert who_taught_whom(e.clients, e.resolved.algorithm, 0, 3, pairs=True) is not None
     assert all(torch.equal(values, client.state.values) for values, client in zip(before, e.clients, strict=True))
     assert all(client.model.training for client in e.clients)
 
@@ -162,7 +169,7 @@ def test_counting_who_taught_whom_changes_nothing(tiny: Experiment) -> None:
 def test_nobody_is_chosen_where_all_teach(tiny: Experiment) -> None:
     e = assemble(tiny.with_values(algorithm={"select": "all"}))
     exchange(e, step=0)
-    assert who_taught_whom(e.clients, e.resolved.algorithm, 0, 1) is None
+    assert who_taught_whom(e.clients, e.resolved.algorithm, 0, 1, pairs=True) is None
 
 
 def test_the_probe_finds_what_the_embedding_holds() -> None:

@@ -1,6 +1,5 @@
 """Tables and pictures show the numbers that runs leave."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,9 @@ from manyheads.report.relations import hops_figure, matrix_figure, taught_figure
 from manyheads.report.sentences import after_text, differences_text, doubt_text
 from manyheads.report.tables import compare_table, hop_table, run_table
 from manyheads.report.taught import taught_by_class_table, taught_table
+from manyheads.runs.events import EvaluationEvent, Event, ProbeEvent, StartEvent, TaughtEvent
+from manyheads.runs.relations import Relations
+from manyheads.runs.summary import Summary
 
 # Three clients in a row (2 learns from 1, 1 from 0), one primary label each, two auxiliary heads.
 CHOSEN = [[[10, 0, 0], [10, 0, 0]], [[6, 4, 0], [2, 8, 0]], [[0, 5, 5], [0, 9, 1]]]  # pupils x heads x teachers
@@ -30,8 +32,10 @@ CHOSEN_BY_CLASS = [[20, 8, 0], [5, 16, 5], [0, 0, 6]]  # teachers x classes
 RIGHT_BY_CLASS = [[15, 1, 0], [0, 16, 0], [0, 0, 1]]
 TAUGHT = {
     "step": 20,
-    "chosen": CHOSEN,
-    "right": RIGHT,
+    "own": [19, 19],
+    "own_right": [6, 13],
+    "others": [[6, 5, 0], [2, 9, 0]],
+    "others_right": [[6, 4, 0], [1, 3, 0]],
     "chosen_by_class": CHOSEN_BY_CLASS,
     "right_by_class": RIGHT_BY_CLASS,
 }
@@ -45,7 +49,7 @@ PRIVATE = [[0.9, 0.8, 0.7], [0.8, 0.8, 0.7], [0.7, 0.6, 0.5]]
 SHARED = [[0.3, 0.4, 0.45], [0.31, 0.5, 0.55], [0.32, 0.6, 0.65]]
 
 
-def summary(**changes: Any) -> dict[str, Any]:
+def summary_values(**changes: Any) -> dict[str, Any]:
     clients = [
         {
             "name": f"client-{i}",
@@ -71,7 +75,6 @@ def summary(**changes: Any) -> dict[str, Any]:
         "shared_accuracy": np.mean(SHARED, axis=0).tolist(),
         "deploy": None,
         "by_hop": BY_HOP,
-        "accuracy_on": ACCURACY_ON,
         "after": {},
         "taught": TAUGHT,
         "probe": None,
@@ -83,15 +86,46 @@ def summary(**changes: Any) -> dict[str, Any]:
     }
 
 
-NEW_KEYS = ("by_hop", "accuracy_on", "after", "taught", "probe", "exchange", "bytes_received_total")
+def summary(**changes: Any) -> Summary:
+    return Summary.model_validate(summary_values(**changes))
 
 
-def old_summary() -> dict[str, Any]:
+def with_one_head(**changes: Any) -> Summary:
+    clients = [client | ONE_ACCURACY for client in summary_values()["clients"]]
+    by_hop = {away: by_head[:1] for away, by_head in BY_HOP.items()}
+    return summary(**ONE_ACCURACY | {"clients": clients, "by_hop": by_hop, "taught": None} | changes)
+
+
+def with_clients(number: int, **changes: Any) -> Summary:
+    """Client i has i + 1 samples; the accuracy of the main head falls with i, that of the last head rises."""
+    clients: list[dict[str, Any]] = [
+        {
+            "name": f"client-{i}",
+            "samples": i + 1,
+            "primary_labels": [i % 3],
+            "private_accuracy": [1.0 - i / 100, 0.5, 0.4],
+            "shared_accuracy": [0.4, 0.5, i / 100],
+        }
+        for i in range(number)
+    ]
+    means = {
+        task: np.mean([client[task] for client in clients], axis=0).tolist()
+        for task in ("private_accuracy", "shared_accuracy")
+    }
+    received = {"bytes_received": [1_000 * (i + 1) for i in range(number)]}
+    return summary(**{"clients": clients, "taught": None} | means | received | changes)
+
+
+ONE_ACCURACY = {"private_accuracy": [0.97], "shared_accuracy": [0.8]}
+NEW_KEYS = ("by_hop", "after", "taught", "probe", "exchange", "bytes_received_total")
+
+
+def old_summary() -> Summary:
     """As an earlier version wrote it."""
-    old = {key: value for key, value in summary().items() if key not in NEW_KEYS}
+    old = {key: value for key, value in summary_values().items() if key not in NEW_KEYS}
     for client in old["clients"]:
         del client["backbone"], client["width"]
-    return old
+    return Summary.model_validate(old)
 
 
 def headers(table: Table) -> list[str]:
@@ -124,7 +158,7 @@ def test_hops_are_rows_and_heads_are_columns() -> None:
 
 def test_taught_says_who_taught_each_head_and_how_well() -> None:
     table = taught_table(summary())
-    # Head 1: of 30 samples the own heads taught 10 + 4 + 5, rightly 5 + 1 + 0; of the 11 by peers 6 + 4 were right.
+    # Head 1: of 30 samples the own heads taught 10 + 4 + 5, rightly 5 + 1 + 0; of the 11 by others 6 + 4 were right.
     # Client 0 taught 6 samples of others, client 1 taught 5.
     assert rows(table) == [
         ["aux 1", "63.3", "31.6", "36.7", "90.9", "53.3", "client-0 (20.0)"],
@@ -134,8 +168,8 @@ def test_taught_says_who_taught_each_head_and_how_well() -> None:
 
 
 def test_a_head_that_no_peer_taught_names_none() -> None:
-    alone = [[[10, 0, 0]], [[0, 10, 0]], [[0, 0, 10]]]
-    table = taught_table(summary(taught={**TAUGHT, "chosen": alone, "right": alone}))
+    alone = {"own": [30], "own_right": [30], "others": [[0, 0, 0]], "others_right": [[0, 0, 0]]}
+    table = taught_table(summary(taught={**TAUGHT, **alone}))
     assert rows(table) == [["aux 1", "100.0", "100.0", "0.0", "", "100.0", ""]]
 
 
@@ -174,10 +208,10 @@ def test_run_table_shows_what_was_received_once() -> None:
 
 
 def test_run_table_names_backbones_only_where_they_differ() -> None:
-    mixed = summary(bytes_received=[0, 0, 0])
-    assert headers(run_table(mixed))[-1] == "aux 2"
+    mixed = summary_values(bytes_received=[0, 0, 0])
+    assert headers(run_table(Summary.model_validate(mixed)))[-1] == "aux 2"
     mixed["clients"][1]["width"] = 8
-    table = run_table(mixed)
+    table = run_table(Summary.model_validate(mixed))
     assert headers(table)[-1] == "backbone (width)"
     assert [row[-1] for row in rows(table)] == ["cnn (16)", "cnn (8)", "cnn (16)", ""] * 2
 
@@ -204,11 +238,8 @@ def test_states_in_which_an_algorithm_is_judged_have_a_line_each() -> None:
 
 
 def test_compare_shows_states_bytes_and_spread() -> None:
-    one = summary(
-        private_accuracy=[0.97], shared_accuracy=[0.8], after=AFTER, exchange=None, algorithm="fedmd", steps=40
-    )
     later = {**AFTER, "digest": {"private_accuracy": [0.931], "shared_accuracy": [0.922]}}
-    table = compare_table({"mhd": [summary()], "fedmd": [one, {**one, "after": later}]})
+    table = compare_table({"mhd": [summary()], "fedmd": [with_one_head(after=AFTER), with_one_head(after=later)]})
     heads = ["shared main", "shared aux 1", "shared aux 2"]
     assert headers(table) == ["run", "clients", "private main", *heads, "received per client", "seconds"]
     assert rows(table) == [
@@ -236,7 +267,7 @@ def test_what_runs_differ_in_is_said() -> None:
 def test_a_doubt_is_said_where_the_last_head_knows_less_than_the_main_one() -> None:
     assert doubt_text(summary(shared_accuracy=[0.3, 0.4, 0.5], validation=None)) is None
     assert "Distillation did not help" in str(doubt_text(summary(shared_accuracy=[0.3, 0.4, 0.2], validation=None)))
-    assert doubt_text(summary(shared_accuracy=[0.3], validation=None)) is None
+    assert doubt_text(with_one_head()) is None
 
 
 def test_old_summaries_are_shown_as_they_were() -> None:
@@ -249,56 +280,61 @@ def test_old_summaries_are_shown_as_they_were() -> None:
     assert after_text(old) == []
 
 
-def evaluation(step: int, **more: Any) -> dict[str, Any]:
-    return {
-        "event": "evaluation",
-        "step": step,
-        "part": "test",
-        "private_accuracy": PRIVATE,
-        "shared_accuracy": SHARED,
-        **more,
-    }
+def evaluation(step: int, **more: Any) -> EvaluationEvent:
+    values = {"step": step, "part": "test", "private_accuracy": PRIVATE, "shared_accuracy": SHARED}
+    return EvaluationEvent.model_validate(values | more)
 
 
-START = {
-    "event": "start",
-    "step": 0,
-    "label_counts": [[9, 1, 0], [0, 9, 1], [1, 0, 9]],
-    "primary_labels": [[0], [1], [2]],
-    "class_names": ["cat", "dog", "owl"],
-    "client_names": ["berlin", "paris", "rome"],
-}
-BEYOND = {"accuracy_on": ACCURACY_ON, "by_hop": BY_HOP}
-TAUGHT_EVENT = {"event": "taught", **TAUGHT}
+START = StartEvent(
+    label_counts=[[9, 1, 0], [0, 9, 1], [1, 0, 9]],
+    primary_labels=[[0], [1], [2]],
+    class_names=["cat", "dog", "owl"],
+    client_names=["berlin", "paris", "rome"],
+)
+TAUGHT_EVENT = TaughtEvent.model_validate(TAUGHT)
+PAIRS = Relations(step=20, accuracy_on=ACCURACY_ON, chosen=CHOSEN, right=RIGHT)
 BASIC = ["accuracy.png", "losses.png", "split.png"]
 
 
-def run_folder(folder: Path, *events: dict[str, Any], ended: dict[str, Any] | None = None) -> Path:
+def run_folder(
+    folder: Path, *events: Event, ended: Summary | None = None, pairs: Relations | None = None, start: Event = START
+) -> Path:
     folder.mkdir()
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in (START, *events)))
-    if ended is not None:
-        (folder / "summary.json").write_text(json.dumps(ended))
+    (folder / "metrics.jsonl").write_text("".join(event.model_dump_json() + "\n" for event in (start, *events)))
+    for name, content in (("summary", ended), ("relations", pairs)):
+        if content is not None:
+            (folder / f"{name}.json").write_text(content.model_dump_json())
     return folder
 
 
-ONE_HEAD = {"accuracy_on": [[[0.9, 0.1]], [[0.1, 0.9]]], "by_hop": {"0": [0.9], "1": [0.1]}}
-ONE_CLIENT = {"accuracy_on": [[[0.9], [0.8]]], "by_hop": {"0": [0.9, 0.8]}}
-NO_HEADS = {**TAUGHT_EVENT, "chosen": [[], [], []], "right": [[], [], []]}
+ONE_HEAD = evaluation(20, private_accuracy=[[0.9]] * 3, shared_accuracy=[[0.5]] * 3, by_hop={"0": [0.9], "1": [0.1]})
+OF_ONE_HEAD = Relations(step=20, accuracy_on=[[on[0]] for on in ACCURACY_ON])
+NO_HEADS = TAUGHT_EVENT.model_copy(update={"own": [], "own_right": [], "others": [], "others_right": []})
+OF_NO_HEADS = Relations(step=20, accuracy_on=ACCURACY_ON, chosen=[[], [], []], right=[[], [], []])
+
+
+def test_a_run_of_one_client_has_no_pictures_of_pairs(tmp_path: Path) -> None:
+    alone = StartEvent(label_counts=[[9]], primary_labels=[[]], class_names=["cat"], client_names=["rome"])
+    judged = evaluation(20, private_accuracy=[[0.9]], shared_accuracy=[[0.8]], by_hop={"0": [0.9]})
+    folder = run_folder(tmp_path / "run", judged, start=alone, pairs=Relations(step=20, accuracy_on=[[[0.9]]]))
+    assert [path.name for path in plot_run(folder)] == BASIC
 
 
 @pytest.mark.parametrize(
-    ("events", "more"),
+    ("events", "pairs", "more"),
     [
-        ([evaluation(20)], []),  # as an earlier version wrote it
-        ([evaluation(20, **BEYOND), TAUGHT_EVENT], ["hops.png", "matrix.png", "taught.png"]),
-        ([evaluation(20, **ONE_HEAD)], ["hops.png", "matrix.png"]),
-        ([evaluation(20, **ONE_CLIENT)], []),
-        ([evaluation(20, **BEYOND), NO_HEADS], ["hops.png", "matrix.png"]),
-        ([], []),
+        ([evaluation(20)], None, []),  # as an earlier version wrote it
+        ([evaluation(20, by_hop=BY_HOP), TAUGHT_EVENT], PAIRS, ["hops.png", "matrix.png", "taught.png"]),
+        ([evaluation(20, by_hop=BY_HOP), TAUGHT_EVENT], None, ["hops.png"]),  # of many clients
+        ([ONE_HEAD], OF_ONE_HEAD, ["hops.png", "matrix.png"]),
+        ([evaluation(20, by_hop=BY_HOP), NO_HEADS], OF_NO_HEADS, ["hops.png", "matrix.png"]),
+        ([], None, []),
     ],
 )
-def test_a_run_has_the_pictures_that_it_measured(tmp_path: Path, events: list[dict[str, Any]], more: list[str]) -> None:
-    folder = run_folder(tmp_path / "run", *events)
+def test_a_run_has_the_pictures_that_it_measured(
+    tmp_path: Path, events: list[Event], pairs: Relations | None, more: list[str]
+) -> None:
+    folder = run_folder(tmp_path / "run", *events, pairs=pairs)
     paths = plot_run(str(folder))
     assert paths == [folder / "plots" / name for name in BASIC + more]
     assert {path.name for path in (folder / "plots").iterdir()} == {*BASIC, *more}
@@ -324,7 +360,7 @@ def texts(axes: Axes) -> list[str]:
 
 
 def test_accuracy_shows_what_the_embedding_allows_in_the_shared_panel() -> None:
-    events = [evaluation(10), evaluation(20), {"event": "probe", "step": 20, "shared_accuracy": [0.9, 0.95, 0.97]}]
+    events: list[Event] = [evaluation(10), evaluation(20), ProbeEvent(step=20, shared_accuracy=[0.9, 0.95, 0.97])]
     private, shared = accuracy_figure(events).axes
     assert lines(private)["main"] == [(10.0, 80.0), (20.0, 80.0)]
     assert lines(shared)["aux 2"] == [(10.0, 55.0), (20.0, 55.0)]
@@ -362,7 +398,7 @@ def test_matrix_shows_main_and_last_head_with_numbers_where_there_is_room() -> N
 
 
 def test_taught_shows_shares_by_pupil_and_right_answers_by_class() -> None:
-    first, second, _, by_class, _ = all_axes(taught_figure(TAUGHT, [[0], [1], [2]], ["cat", "dog", "owl"]))
+    first, second, _, by_class, _ = all_axes(taught_figure(PAIRS, TAUGHT_EVENT, [[0], [1], [2]], ["cat", "dog", "owl"]))
     np.testing.assert_allclose(picture(first), [[100, 0, 0], [60, 40, 0], [0, 50, 50]])
     np.testing.assert_allclose(picture(second), [[100, 0, 0], [20, 80, 0], [0, 90, 10]])
     expected = np.array([[75, 12.5, np.nan], [0, 100, 0], [np.nan, np.nan, 100 / 6]])
@@ -373,7 +409,8 @@ def test_taught_shows_shares_by_pupil_and_right_answers_by_class() -> None:
 
 def test_taught_leaves_many_classes_out() -> None:
     padded = {f"{key}_by_class": np.zeros((3, 31), dtype=int).tolist() for key in ("chosen", "right")}
-    figure = taught_figure({**TAUGHT, **padded}, [[0], [1], [2]], [str(label) for label in range(31)])
+    many = TaughtEvent.model_validate({**TAUGHT, **padded})
+    figure = taught_figure(PAIRS, many, [[0], [1], [2]], [str(label) for label in range(31)])
     assert len(all_axes(figure)) == 3
 
 

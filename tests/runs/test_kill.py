@@ -15,6 +15,7 @@ import pytest
 from manyheads import Experiment, resume, train
 from manyheads.runs.manifest import read_manifest
 from manyheads.runs.read import read_events, read_summary
+from manyheads.runs.stored import Stored
 from manyheads.runs.tensors import read_client_values
 from manyheads.training.observer import SilentObserver
 
@@ -23,6 +24,8 @@ TIMES = {"seconds", "client_steps_per_second", "time"}
 
 
 def without_times(value: Any) -> Any:
+    if isinstance(value, Stored):
+        value = value.model_dump()
     if isinstance(value, dict):
         return {key: without_times(inner) for key, inner in value.items() if key not in TIMES}
     return [without_times(inner) for inner in value] if isinstance(value, list) else value

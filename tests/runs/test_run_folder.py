@@ -20,9 +20,11 @@ from manyheads.runs.read import read_events, read_experiment, read_summary
 from manyheads.training.observer import SilentObserver
 from tests.runs.conftest import StopAt
 
+FILES = {"experiment.toml", "metrics.jsonl", "relations.json", "summary.json", "checkpoints"}
+
 
 def test_what_a_run_leaves(run: Path, tiny: Experiment) -> None:
-    assert {path.name for path in run.iterdir()} == {"experiment.toml", "metrics.jsonl", "summary.json", "checkpoints"}
+    assert {path.name for path in run.iterdir()} == FILES
     assert read_experiment(run).training == tiny.training
     summary = read_summary(run)
     for key in ("steps", "seconds", "client_steps_per_second", "bytes_received", "algorithm", "seed", "version"):

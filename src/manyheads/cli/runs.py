@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -38,6 +38,7 @@ from manyheads.report.tables import compare_table, hop_table, run_table, seeds_t
 from manyheads.report.taught import taught_by_class_table, taught_table
 from manyheads.report.text import bytes_text
 from manyheads.runs.read import check_free, check_no_run, client_number, read_experiment, read_summary
+from manyheads.runs.summary import Summary
 from manyheads.studies.demo import DEMO_OUT, demo_runs, make_room, moral
 from manyheads.studies.series import (
     BETWEEN_RUNS,
@@ -183,7 +184,7 @@ def evaluate_run(
 
     judged = judge(folder, device=device, with_probe=with_probe, trust_code=trust_code)
     write_whole(folder / "evaluation.json", json.dumps(judged.measured, indent=1).encode())
-    _show_tables(screen, judged.summary | {"taught": None})  # that was counted while it trained
+    _show_tables(screen, judged.summary.model_copy(update={"taught": None}))  # that was counted while it trained
     screen.say(f"Written: {folder / 'evaluation.json'}")
 
 
@@ -214,7 +215,7 @@ def frontier(
     places = {name: folder / slug(name) for name in made}
     for name, cell in made.items():  # all of them before the first is run
         check_same_experiment(resolve(cell.experiment, loaded=loaded).experiment, places[name])
-    summaries: dict[str, list[dict[str, Any]]] = {name: [] for name in made}
+    summaries: dict[str, list[Summary]] = {name: [] for name in made}
     try:
         for name, cell in made.items():
             for seed in range(loaded.experiment.seed, loaded.experiment.seed + seeds):
@@ -224,7 +225,7 @@ def frontier(
         raise Stopped("stopped and saved; the same command continues where it stopped") from None
     screen.show(compare_table(summaries))
     points = [
-        (name, cell.sends, mean(map(mean, (s["bytes_received"] for s in summaries[name]))), _last_head(summaries[name]))
+        (name, cell.sends, mean(map(mean, (s.bytes_received for s in summaries[name]))), _last_head(summaries[name]))
         for name, cell in made.items()
     ]
     if seeds == 1:
@@ -233,8 +234,8 @@ def frontier(
     screen.say(f"Picture: {folder / 'frontier.png'}. Runs: {folder}/*/seed-*")
 
 
-def _last_head(summaries: Sequence[dict[str, Any]]) -> list[float]:
-    return [summary["shared_accuracy"][-1] for summary in summaries]
+def _last_head(summaries: Sequence[Summary]) -> list[float]:
+    return [summary.shared_accuracy[-1] for summary in summaries]
 
 
 def export(
@@ -262,30 +263,30 @@ def _show_result(screen: Screen, result: "Result", folder: Path, *, profile: boo
     pictures = plot_run(folder)
     summary = result.summary
     _show_tables(screen, summary)
-    for text in collapse_text(summary["collapsed"], summary["classes"]):
+    for text in collapse_text(summary.collapsed, summary.classes):
         screen.say(f"warning: {text}")
-    if len(summary["shared_accuracy"]) > 1:
+    if len(summary.shared_accuracy) > 1:
         screen.say(deploy_text(summary))
     if doubt := doubt_text(summary):
         screen.say(doubt)
     screen.say(
-        f"{summary['steps']} steps in {summary['seconds']:.1f} s "
-        f"({summary['client_steps_per_second']:.0f} client-steps/s); received by all clients together: "
-        f"{bytes_text(summary['bytes_received_total'])}. Run: {folder}; pictures: {pictures[0].parent}"
+        f"{summary.steps} steps in {summary.seconds:.1f} s "
+        f"({summary.client_steps_per_second:.0f} client-steps/s); received by all clients together: "
+        f"{bytes_text(sum(summary.bytes_received))}. Run: {folder}; pictures: {pictures[0].parent}"
     )
     if profile:
         screen.say(time_text(summary))
         screen.say(f"A trace of two steps, for chrome://tracing or ui.perfetto.dev: {folder / 'trace.json'}")
 
 
-def _show_tables(screen: Screen, summary: dict[str, Any]) -> None:
+def _show_tables(screen: Screen, summary: Summary) -> None:
     """Show accuracies; if clients learn from each other, also hop by hop, and who taught whom."""
     screen.show(run_table(summary))
     for text in after_text(summary):
         screen.say(text)
-    if sum(summary["bytes_received"]) > 0:
+    if sum(summary.bytes_received) > 0:
         screen.show(hop_table(summary))
-    if summary.get("taught"):
+    if summary.taught is not None:
         screen.show(taught_table(summary))
-        if summary["taught"]["right"] is not None:
+        if summary.taught.own_right is not None:
             screen.show(taught_by_class_table(summary))

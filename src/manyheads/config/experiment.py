@@ -92,6 +92,7 @@ class TrainingConfig(Section):
 class EvaluateConfig(Section):
     every: Positive = 1_000
     probe: bool = False  # at the end: how much a fresh linear head on each frozen embedding could know
+    relations: bool | None = None  # clients are looked at pair by pair, too; None: where there are few
 
 
 class Experiment(Section):

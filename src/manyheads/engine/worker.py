@@ -155,7 +155,8 @@ class Worker:
         return [score(client.model, self._e.parts[part]) for client in self._e.clients]
 
     def taught(self, start: int, stop: int) -> Taught | None:
-        return who_taught_whom(self._e.clients, self._e.resolved.algorithm, start, stop)
+        resolved = self._e.resolved
+        return who_taught_whom(self._e.clients, resolved.algorithm, start, stop, pairs=resolved.relates)
 
     def probes(self) -> list[float]:
         return self._e.probes()

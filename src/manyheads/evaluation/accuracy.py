@@ -116,16 +116,10 @@ class Evaluation:
     shared_accuracy: list[list[float]]
     private_samples: list[float]  # the number of samples that private accuracy is worth, by client
     collapsed: list[tuple[int, int, int]]  # client, head, class
-    accuracy_on: list[list[list[float]]]  # clients x heads x clients: on the private distribution of each client
-
-
-def evaluate(clients: Sequence[Client], part: Part) -> Evaluation:
-    """Judge every head of every client on a part."""
-    return evaluation_of(clients, part.name, [score(client.model, part) for client in clients])
 
 
 def evaluation_of(clients: Sequence[Client], part: str, scores: Sequence[Scores]) -> Evaluation:
-    """What follows from the scores of all clients, wherever they were counted."""
+    """Judge every head of every client by what was counted on a part, wherever that was done."""
     pairs = list(zip(clients, scores, strict=True))
     return Evaluation(
         part,
@@ -133,5 +127,10 @@ def evaluation_of(clients: Sequence[Client], part: str, scores: Sequence[Scores]
         [s.shared_accuracy() for _, s in pairs],
         [s.private_samples(client.judged_by) for client, s in pairs],
         [(c.index, head, label) for c, s in pairs for head, label in s.collapsed_heads(c.label_distribution)],
-        [s.accuracy_on([other.judged_by for other in clients]) for s in scores],
     )
+
+
+def accuracy_on(clients: Sequence[Client], scores: Sequence[Scores]) -> list[list[list[float]]]:
+    """Return the accuracy of every client on the private distribution of every client: clients x heads x clients."""
+    judged_by = [client.judged_by for client in clients]
+    return [own.accuracy_on(judged_by) for own in scores]

@@ -1,15 +1,22 @@
 """Which head to use for which task: chosen on validation data, never on test data."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import mean
+from typing import Protocol
 
 from manyheads.errors import ConfigurationError
 from manyheads.evaluation.accuracy import Evaluation
 from manyheads.evaluation.means import mean_by_head
 
 
-def choose_head(head: int | None, task: str, heads: int, deploy: Mapping[str, int] | None) -> int:
+class Chosen(Protocol):
+    """A head by task: a dict, or what a summary holds."""
+
+    def __getitem__(self, task: str, /) -> int: ...
+
+
+def choose_head(head: int | None, task: str, heads: int, deploy: Chosen | None) -> int:
     """The head that was asked for, or the one chosen on validation data for `task`.
 
     Without a validation part: the main head for the private task, the last head for the shared one.
@@ -17,7 +24,8 @@ def choose_head(head: int | None, task: str, heads: int, deploy: Mapping[str, in
     if task not in ("private", "shared"):
         raise ConfigurationError(f'task = "{task}": unknown task; private or shared')
     if head is None:
-        return int((deploy or {"private": 0, "shared": heads - 1})[task])
+        usual: Chosen = {"private": 0, "shared": heads - 1}
+        return int((deploy or usual)[task])
     if not 0 <= head < heads:
         raise ConfigurationError(f"head = {head}: this model has heads 0 to {heads - 1}")
     return head

@@ -12,16 +12,26 @@ from manyheads.algorithms.base import Algorithm
 from manyheads.client.client import Client
 from manyheads.models.client_model import evaluating
 
+Counts = NDArray[np.int64]
+
 
 @dataclass(frozen=True)
 class Taught:
-    """Who taught whom, counted on public batches, whose labels training does not use."""
+    """Who taught whom, counted on public batches, whose labels training does not use.
 
-    chosen: NDArray[np.int64]  # clients x auxiliary heads x teachers; on the diagonal the client's own heads
-    # The others are None where the public set has no labels.
-    right: NDArray[np.int64] | None  # of these, how often the teacher named the right class
-    chosen_by_class: NDArray[np.int64] | None  # teachers x classes, all pupils and heads together
-    right_by_class: NDArray[np.int64] | None
+    `right` and `by_class` are None where the public set has no labels.
+    """
+
+    own: Counts  # by auxiliary head: samples that pupils' own heads taught, all pupils together
+    own_right: Counts | None  # of these, how often the right class was named; so below
+    others: Counts  # auxiliary heads x teachers: samples that a client taught others
+    others_right: Counts | None
+    chosen_by_class: Counts | None  # teachers x classes: pupils and heads together, own heads too
+    right_by_class: Counts | None
+    # Pupils x auxiliary heads x teachers, on the diagonal a pupil's own heads. It grows with the square of the number
+    # of clients, and is None where it was not asked for.
+    chosen: Counts | None
+    right: Counts | None
 
     def __add__(self, other: "Taught") -> "Taught":
         """What was counted in two places."""
@@ -33,12 +43,15 @@ class Taught:
 
 
 @torch.no_grad()
-def who_taught_whom(clients: Sequence[Client], algorithm: Algorithm, start: int, stop: int) -> Taught | None:
-    """The choices of steps start ... stop - 1, with each client as it is now; None where nobody is chosen."""
-    (heads, classes), everybody = clients[0].model.shape_HC, clients[0].clients
-    chosen, right = np.zeros((2, everybody, heads - 1, everybody), dtype=np.int64)
-    by_class = np.zeros((2, everybody, classes), dtype=np.int64)
+def who_taught_whom(
+    clients: Sequence[Client], algorithm: Algorithm, start: int, stop: int, *, pairs: bool
+) -> Taught | None:
+    """Count the choices of steps start ... stop - 1, with each client as it is now; None where nobody is chosen.
+
+    With `pairs` also pupil by pupil.
+    """
     labelled = clients[0].public is not None and clients[0].public.labelled
+    counted = _nothing_yet(clients[0], labelled, pairs)
     for client in clients:
         batches = client.batches(start, stop, algorithm.plan(client, start, stop))
         for step in range(start, stop):
@@ -47,14 +60,58 @@ def who_taught_whom(clients: Sequence[Client], algorithm: Algorithm, start: int,
                 lesson = algorithm.lesson(client, batch)
             if lesson is None:
                 return None
-            teacher_BK, said_BK = lesson.teacher_BK.cpu().numpy(), lesson.class_BK.cpu().numpy()
-            head_BK = np.broadcast_to(np.arange(heads - 1), teacher_BK.shape)
-            np.add.at(chosen[client.index], (head_BK, teacher_BK), 1)
-            if not labelled:
-                continue
-            label_BK = batch.public_labels()[:, None].expand_as(lesson.class_BK).cpu().numpy()
-            hit_BK = (said_BK == label_BK).astype(np.int64)
-            np.add.at(right[client.index], (head_BK, teacher_BK), hit_BK)
-            np.add.at(by_class[0], (teacher_BK, label_BK), 1)
-            np.add.at(by_class[1], (teacher_BK, label_BK), hit_BK)
-    return Taught(chosen, right, *by_class) if labelled else Taught(chosen, None, None, None)
+            teacher_BK = lesson.teacher_BK.cpu().numpy()
+            _count_choices(counted, client.index, teacher_BK)
+            if labelled:
+                label_BK = batch.public_labels()[:, None].expand_as(lesson.class_BK).cpu().numpy()
+                _count_right(counted, client.index, teacher_BK, lesson.class_BK.cpu().numpy() == label_BK, label_BK)
+    return counted
+
+
+def _nothing_yet(client: Client, labelled: bool, pairs: bool) -> Taught:
+    (heads, classes), clients = client.model.shape_HC, client.clients
+    by_teacher, by_class, by_pupil = (heads - 1, clients), (clients, classes), (clients, heads - 1, clients)
+
+    def zeros(shape: Any, counted: bool = True) -> Any:
+        return np.zeros(shape, dtype=np.int64) if counted else None
+
+    return Taught(
+        own=zeros(heads - 1),
+        own_right=zeros(heads - 1, labelled),
+        others=zeros(by_teacher),
+        others_right=zeros(by_teacher, labelled),
+        chosen_by_class=zeros(by_class, labelled),
+        right_by_class=zeros(by_class, labelled),
+        chosen=zeros(by_pupil, pairs),
+        right=zeros(by_pupil, pairs and labelled),
+    )
+
+
+def _count_choices(counted: Taught, pupil: int, teacher_BK: Counts) -> None:
+    head_BK, own_BK = _heads(teacher_BK), teacher_BK == pupil
+    counted.own[:] += own_BK.sum(0)
+    np.add.at(counted.others, (head_BK, teacher_BK), (~own_BK).astype(np.int64))
+    if counted.chosen is not None:
+        np.add.at(counted.chosen[pupil], (head_BK, teacher_BK), 1)
+
+
+def _count_right(
+    counted: Taught, pupil: int, teacher_BK: Counts, right_BK: NDArray[np.bool_], label_BK: Counts
+) -> None:
+    head_BK, own_BK, hit_BK = _heads(teacher_BK), teacher_BK == pupil, right_BK.astype(np.int64)
+    assert counted.own_right is not None
+    counted.own_right[:] += (right_BK & own_BK).sum(0)
+    for counts, place, number in (
+        (counted.others_right, (head_BK, teacher_BK), (right_BK & ~own_BK).astype(np.int64)),
+        (counted.chosen_by_class, (teacher_BK, label_BK), np.ones_like(hit_BK)),
+        (counted.right_by_class, (teacher_BK, label_BK), hit_BK),
+    ):
+        assert counts is not None
+        np.add.at(counts, place, number)
+    if counted.right is not None:
+        np.add.at(counted.right[pupil], (head_BK, teacher_BK), hit_BK)
+
+
+def _heads(teacher_BK: Counts) -> Counts:
+    """Return the auxiliary head that each entry is about."""
+    return np.broadcast_to(np.arange(teacher_BK.shape[1]), teacher_BK.shape)

@@ -11,24 +11,24 @@ from manyheads.runs.read import read_experiment, read_summary
 def describe(folder: Path, client: int) -> dict[str, Any]:
     """Everything a user of one client's model has to know."""
     experiment, summary = read_experiment(folder), read_summary(folder)
-    own = summary["clients"][client]
+    own = summary.clients[client]
     return {
-        "name": own["name"],
+        "name": own.name,
         "client": client,
-        "algorithm": summary["algorithm"],
-        "data": summary["data"],
+        "algorithm": summary.algorithm,
+        "data": summary.data,
         "model": experiment.model.of(client).model_dump(exclude={"weights"}),  # a path of this machine
-        "classes": summary["classes"],
-        "image_shape": summary["image_shape"],
-        "heads": len(own["shared_accuracy"]),
-        "samples": own["samples"],
-        "primary_labels": own["primary_labels"],
-        "private_accuracy": own["private_accuracy"],
-        "shared_accuracy": own["shared_accuracy"],
-        "deploy": own["deploy"],
-        "steps": summary["steps"],
-        "seed": summary["seed"],
-        "version": summary["version"],
+        "classes": summary.classes,
+        "image_shape": summary.image_shape,
+        "heads": len(own.shared_accuracy),
+        "samples": own.samples,
+        "primary_labels": own.primary_labels,
+        "private_accuracy": own.private_accuracy,
+        "shared_accuracy": own.shared_accuracy,
+        "deploy": own.deploy and own.deploy.model_dump(),
+        "steps": summary.steps,
+        "seed": summary.seed,
+        "version": summary.version,
     }
 
 

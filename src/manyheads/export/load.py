@@ -53,7 +53,7 @@ def model_of_run(folder: Path, number: int, described: Description, trust: Trust
     """The model of a client of a finished run, which is described so."""
     manifest = read_manifest(folder, ended=True)
     tensors = read_client_values(folder, manifest, number)
-    model = _model(folder, described, trust, read_summary(folder)["clients"][number]["maps"])
+    model = _model(folder, described, trust, read_summary(folder).clients[number].maps)
     state = FlatState(model, trainable=False)
     check_fits(tensors, checkpoint(state), folder)
     state.load(tensors["values"], {name: tensors[f"integer {name}"] for name in state.integers})

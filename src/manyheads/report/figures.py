@@ -19,19 +19,13 @@ from numpy.typing import NDArray
 from manyheads.files import write_whole
 from manyheads.printable import printable
 from manyheads.report.text import head_name
-from manyheads.runs.events import Event
+from manyheads.runs.events import EvaluationEvent, Event, LossesEvent, ProbeEvent, on_test_set
 from manyheads.runs.read import read_events, read_summary
 
 COLOURS = matplotlib.colormaps["viridis"]
 MOST_NUMBERS = 12  # a heat map with more rows or columns has no numbers in it
 PANEL_COLUMNS = 3
 LONGEST_NAME = 100  # in a picture
-
-
-def on_test_set(events: Sequence[Event]) -> list[Event]:
-    """Evaluations on the test set, each step once."""
-    found = {e["step"]: e for e in events if e["event"] == "evaluation" and e["part"] == "test"}
-    return [found[step] for step in sorted(found)]
 
 
 def save_figure(figure: Figure, path: Path) -> None:
@@ -56,24 +50,24 @@ def accuracy_figure(events: Sequence[Event]) -> Figure:
         axes.set_ylabel("%" if number == 0 else "")
         axes.grid(alpha=0.3)
     for event in events:
-        if event["event"] == "probe":
-            level = 100 * mean(event["shared_accuracy"])
+        if isinstance(event, ProbeEvent):
+            level = 100 * mean(event.shared_accuracy)
             figure.axes[1].axhline(level, color="black", linestyle="--", label="embedding allows")
     if test:
         figure.legend(*figure.axes[1].get_legend_handles_labels(), loc="outside right center", fontsize="small")
     return figure
 
 
-def _accuracy_lines(axes: Axes, events: Sequence[Event], task: str) -> None:
+def _accuracy_lines(axes: Axes, events: Sequence[EvaluationEvent], task: str) -> None:
     if not events:
         return
-    steps = np.array([event["step"] for event in events])
+    steps = np.array([event.step for event in events])
     values = 100 * np.array([event[f"{task}_accuracy"] for event in events])  # evaluations x clients x heads
     for head in range(values.shape[2]):
         colour, own = head_colour(head, values.shape[2]), values[:, :, head]
         axes.plot(steps, own.mean(1), color=colour, label=head_name(head), marker="o", markersize=3)
         axes.fill_between(steps, own.min(1), own.max(1), color=colour, alpha=0.12, linewidth=0)
-    states = [event.get("after") for event in events]
+    states = [event.after for event in events]
     last = values[:, :, -1].mean(1)
     for number, state in enumerate(sorted({state for state in states if state})):
         at = np.array([here == state for here in states])
@@ -90,9 +84,9 @@ def losses_figure(events: Sequence[Event]) -> Figure:
     """Each loss term by step, mean over clients."""
     figure = Figure(figsize=(6, 3.6), layout="constrained")
     axes = figure.add_subplot()
-    losses = [event for event in events if event["event"] == "losses"]
-    for term in losses[0]["losses"] if losses else ():
-        points = [(event["step"], float(np.mean(event["losses"][term]))) for event in losses]
+    losses = [event for event in events if isinstance(event, LossesEvent)]
+    for term in losses[0].losses if losses else ():
+        points = [(event.step, float(np.mean(event.losses[term]))) for event in losses if term in event.losses]
         shown = [point for point in points if point[1] != 0.0] or points  # a term is zero where it does not apply
         axes.plot(*zip(*shown, strict=True), label=term)
     axes.set(title="loss terms as they are summed (weights and ramp included)", xlabel="step")
@@ -132,9 +126,9 @@ def compare_figure(runs: Mapping[str, Sequence[Path]]) -> Figure:
     for number, (path, folders) in enumerate(runs.items()):
         style: dict[str, Any] = {"color": f"C{number}", "marker": "o", "markersize": 4, "label": plain_text(path)}
         test = [on_test_set(read_events(folder)) for folder in folders]
-        last = [[100 * np.mean([client[-1] for client in e["shared_accuracy"]]) for e in events] for events in test]
-        over_time.plot([event["step"] for event in test[0]], np.mean(last, axis=0), **style)
-        shared = 100 * np.mean([read_summary(folder)["shared_accuracy"] for folder in folders], axis=0)
+        last = [[100 * np.mean([client[-1] for client in e.shared_accuracy]) for e in events] for events in test]
+        over_time.plot([event.step for event in test[0]], np.mean(last, axis=0), **style)
+        shared = 100 * np.mean([read_summary(folder).shared_accuracy for folder in folders], axis=0)
         if len(shared) == 1:  # a model with one head: a level to compare the others with
             at_end.axhline(shared[0], color=style["color"], linestyle="--")
         else:

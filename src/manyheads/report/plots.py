@@ -5,12 +5,14 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from manyheads.errors import RunError
 from manyheads.files import refuse_link
-from manyheads.report.figures import accuracy_figure, losses_figure, on_test_set, plain_text, save_figure
+from manyheads.report.figures import accuracy_figure, losses_figure, plain_text, save_figure
 from manyheads.report.relations import hops_figure, matrix_figure, taught_figure
 from manyheads.report.split_figure import split_figure
-from manyheads.runs.events import Event
-from manyheads.runs.read import read_events
+from manyheads.runs.events import Event, StartEvent, TaughtEvent, on_test_set
+from manyheads.runs.read import read_events, read_relations
+from manyheads.runs.relations import Relations
 
 
 def plot_run(folder: str | Path) -> list[Path]:
@@ -20,33 +22,33 @@ def plot_run(folder: str | Path) -> list[Path]:
     """
     folder = Path(folder)
     events = read_events(folder)
+    start = next((event for event in events if isinstance(event, StartEvent)), None)
+    if start is None:
+        raise RunError(f"{folder / 'metrics.jsonl'}: does not say who owns what; start the run again")
     refuse_link(folder / "plots")
     (folder / "plots").mkdir(exist_ok=True)
-    start = next(event for event in events if event["event"] == "start")
     pictures = {
         "accuracy.png": accuracy_figure(events),
         "losses.png": losses_figure(events),
-        "split.png": split_figure(
-            start["label_counts"], start["primary_labels"], start["class_names"], start["client_names"]
-        ),
-        **_relations(events, start),
+        "split.png": split_figure(start.label_counts, start.primary_labels, start.class_names, start.client_names),
+        **_relations(events, start, read_relations(folder)),
     }
-    title = plain_text(f"{folder.name} ({start['what']})" if "what" in start else folder.name)
+    title = plain_text(f"{folder.name} ({start.what})" if start.what else folder.name)
     for name, figure in pictures.items():
         figure.suptitle(title, fontsize="small", color="grey")
         save_figure(figure, folder / "plots" / name)
     return [folder / "plots" / name for name in pictures]
 
 
-def _relations(events: Sequence[Event], start: Event) -> dict[str, Figure]:
-    """Pictures of what clients are to each other, from the last events that say it."""
+def _relations(events: Sequence[Event], start: StartEvent, relations: Relations | None) -> dict[str, Figure]:
+    """Pictures of what clients are to each other, where the run measured it."""
     pictures = {}
-    test = next(iter(on_test_set(events)[::-1]), {})
-    if len(test.get("accuracy_on", ())) > 1:
-        if start.get("exchanges", True):
-            pictures["hops.png"] = hops_figure(test["by_hop"])
-        pictures["matrix.png"] = matrix_figure(test["accuracy_on"])
-    taught = next((event for event in reversed(events) if event["event"] == "taught"), None)
-    if taught is not None and taught["chosen"][0]:
-        pictures["taught.png"] = taught_figure(taught, start["primary_labels"], start["class_names"])
+    last = next(iter(on_test_set(events)[::-1]), None)
+    if last is not None and last.by_hop and last.clients > 1 and start.exchanges:
+        pictures["hops.png"] = hops_figure(last.by_hop)
+    if relations is not None and len(relations.accuracy_on or ()) > 1:
+        pictures["matrix.png"] = matrix_figure(relations.accuracy_on or ())
+    taught = next((event for event in reversed(events) if isinstance(event, TaughtEvent)), None)
+    if relations is not None and relations.chosen and taught is not None and taught.own:
+        pictures["taught.png"] = taught_figure(relations, taught, start.primary_labels, start.class_names)
     return pictures

@@ -10,7 +10,10 @@ from numpy.typing import NDArray
 from manyheads.report.figures import PANEL_COLUMNS, colour_bar, head_colour, heat_map
 from manyheads.report.split_figure import MOST_CLASSES, frame_primary_labels, name_classes, name_height
 from manyheads.report.text import head_name
-from manyheads.runs.events import Event
+from manyheads.runs.events import TaughtCounts
+from manyheads.runs.relations import Relations
+
+MOST_INCHES = 18.0  # that rows of clients take, one below the other
 
 
 def hops_figure(by_hop: Mapping[str, Sequence[float]]) -> Figure:
@@ -48,14 +51,17 @@ def matrix_figure(accuracy_on: Sequence[Sequence[Sequence[float]]]) -> Figure:
     return figure
 
 
-def taught_figure(taught: Event, primary_labels: Sequence[Sequence[int]], class_names: Sequence[str]) -> Figure:
+def taught_figure(
+    relations: Relations, taught: TaughtCounts, primary_labels: Sequence[Sequence[int]], class_names: Sequence[str]
+) -> Figure:
     """Who taught whom, head by head; below, where classes are few, how often each teacher was right about each."""
-    chosen = np.array(taught["chosen"])  # pupils x auxiliary heads x teachers
+    chosen = np.array(relations.chosen)  # pupils x auxiliary heads x teachers
     clients, heads, _ = chosen.shape
     rows = -(-heads // PANEL_COLUMNS)
     columns = -(-heads // rows)
-    few = len(class_names) <= MOST_CLASSES and taught["right_by_class"] is not None
-    above, below = rows * (_side(clients) + 0.8), 0.28 * clients + 1.6 + name_height(class_names) if few else 0.0
+    few = len(class_names) <= MOST_CLASSES and taught.right_by_class is not None
+    above = rows * (_side(clients) + 0.8)
+    below = min(0.28 * clients, MOST_INCHES) + 1.6 + name_height(class_names) if few else 0.0
     width = max(columns * _side(clients), min(9.0, 0.42 * len(class_names)) if few else 0.0) + 1.8
     figure = Figure(figsize=(width, above + below), layout="constrained")
     parts: Any = figure.subfigures(2, 1, height_ratios=(above, below)) if few else (figure,)
@@ -72,9 +78,9 @@ def taught_figure(taught: Event, primary_labels: Sequence[Sequence[int]], class_
     return figure
 
 
-def _right_by_class(figure: Any, taught: Event, class_names: Sequence[str]) -> None:
+def _right_by_class(figure: Any, taught: TaughtCounts, class_names: Sequence[str]) -> None:
     axes = figure.add_subplot()
-    heat_map(axes, _share(np.array(taught["right_by_class"]), np.array(taught["chosen_by_class"])), "Greens")
+    heat_map(axes, _share(np.array(taught.right_by_class), np.array(taught.chosen_by_class)), "Greens")
     axes.set(aspect="auto", xlabel="class (framed: primary labels; grey: never chosen)", ylabel="teacher")
     axes.set_title("how often a teacher that was chosen was right")
     name_classes(axes, class_names)

@@ -6,12 +6,25 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from manyheads.report.text import Summary, bytes_text, head_name, keys_text, percent
+from manyheads.report.text import MOST_ROWS, Judged, bytes_text, first_of, head_name, keys_text, percent
+from manyheads.runs.summary import Summary
+
+
+def models_text(names: Sequence[str], models: Sequence[str]) -> list[str]:
+    """Return a line per client with its model; of many clients one per different model, with who has it."""
+    if len(names) <= MOST_ROWS:
+        return [f"{name}: {model}" for name, model in zip(names, models, strict=True)]
+    owners: dict[str, list[str]] = {}
+    for name, model in zip(names, models, strict=True):
+        owners.setdefault(model, []).append(name)
+    lines = [f"{first_of(own, 3)}: {model}" for model, own in owners.items()]
+    more = len(lines) - MOST_ROWS
+    return lines if more <= 0 else [*lines[:MOST_ROWS], f"and {more} models more, which differ; metrics.jsonl has all"]
 
 
 def probe_text(summary: Summary) -> str | None:
     """Say how much the embeddings would allow: mean and range over clients."""
-    probe = summary.get("probe")
+    probe = summary.probe
     if not probe:
         return None
     spread = f" ({percent(min(probe))} to {percent(max(probe))})" if len(probe) > 1 else ""
@@ -23,24 +36,24 @@ def probe_text(summary: Summary) -> str | None:
 
 def doubt_text(summary: Summary) -> str | None:
     """Say that distillation did not help, and what may, if the last head knows less than the main one."""
-    shared = (summary.get("validation") or summary)["shared_accuracy"]
+    shared = (summary.validation or summary).shared_accuracy
     if len(shared) == 1 or shared[-1] >= shared[0]:
         return None
     return (
         f"Distillation did not help here: the last head knows {percent(shared[-1])} % of all classes, the main head "
-        f"{percent(shared[0])} %. Too few steps, overconfident teachers ({summary['algorithm']}: try "
+        f"{percent(shared[0])} %. Too few steps, overconfident teachers ({summary.algorithm}: try "
         "algorithm.confidence=density, or look at who taught whom), or too few public samples?"
     )
 
 
 def deploy_text(summary: Summary) -> str:
     """Say which head to use for what."""
-    deploy = summary["deploy"]
+    deploy = summary.deploy
     if deploy is None:
         return "No head is recommended, because test data must not choose one; set data.validation_fraction = 0.1."
     return (
-        f"On average, head {deploy['private']} ({head_name(deploy['private'])}) is best for the private task and "
-        f"head {deploy['shared']} ({head_name(deploy['shared'])}) for the shared one (chosen on validation data; "
+        f"On average, head {deploy.private} ({head_name(deploy.private)}) is best for the private task and "
+        f"head {deploy.shared} ({head_name(deploy.shared)}) for the shared one (chosen on validation data; "
         "summary.json and manyheads export say it for each client)."
     )
 
@@ -50,8 +63,8 @@ def collapse_text(collapsed: Sequence[Sequence[int]], class_names: Sequence[str]
     lines = []
     for head in sorted({head for _, head, _ in collapsed}):
         found = [(client, label) for client, at, label in collapsed if at == head]
-        clients = ", ".join(str(client) for client, _ in found)
-        labels = ", ".join(sorted({class_names[label] for _, label in found}))
+        clients = first_of([str(client) for client, _ in found])
+        labels = first_of(sorted({class_names[label] for _, label in found}))
         advice = (
             "fewer auxiliary heads, or same_level / self_target off, may help" if head else "lower the learning rate"
         )
@@ -62,15 +75,15 @@ def collapse_text(collapsed: Sequence[Sequence[int]], class_names: Sequence[str]
 def after_text(summary: Summary) -> list[str]:
     """Return a line with means over clients for each state in which an algorithm is evaluated."""
     return [
-        f"after {state}: private{_of_head(judged, 0)} {percent(judged['private_accuracy'][0])} %, "
-        f"shared{_of_head(judged, -1)} {percent(judged['shared_accuracy'][-1])} %"
-        for state, judged in (summary.get("after") or {}).items()
+        f"after {state}: private{_of_head(judged, 0)} {percent(judged.private_accuracy[0])} %, "
+        f"shared{_of_head(judged, -1)} {percent(judged.shared_accuracy[-1])} %"
+        for state, judged in summary.after.items()
     ]
 
 
 def time_text(summary: Summary) -> str:
     """Say in one line where the time went."""
-    time, whole = summary["time"], summary["seconds"]
+    time, whole = summary.time, summary.seconds
     parts = [(name, seconds) for name, seconds in time.items() if name != "data"]
     parts.append(("the rest", max(0.0, whole - sum(seconds for _, seconds in parts))))
     said = [f"{name} {seconds:.1f} s ({seconds / whole:.0%})" for name, seconds in parts]
@@ -78,8 +91,8 @@ def time_text(summary: Summary) -> str:
     return f"Where the time went: {'; '.join(said)}."
 
 
-def _of_head(judged: Summary, head: int) -> str:
-    heads = len(judged["shared_accuracy"])
+def _of_head(judged: Judged, head: int) -> str:
+    heads = len(judged.shared_accuracy)
     return f" ({head_name(head % heads)})" if heads > 1 else ""
 
 

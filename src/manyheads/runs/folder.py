@@ -2,6 +2,7 @@
 
 experiment.toml  complete, with defaults
 metrics.jsonl    a line per event
+relations.json   clients pair by pair, as last measured: where there are few, or it was asked for
 summary.json     written when the run has ended
 checkpoints/     the last save
 
@@ -10,9 +11,8 @@ run wrote into metrics.jsonl after its last save is cut off on resuming.
 """
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from manyheads.config.experiment import Experiment
 from manyheads.errors import START_AGAIN, RunError
@@ -21,8 +21,10 @@ from manyheads.runs.checkpoints import Checkpoints
 from manyheads.runs.events import Event
 from manyheads.runs.manifest import CHECKPOINTS, FORMAT, Manifest, digest_of_keys, last_save
 from manyheads.runs.metrics import Metrics
-from manyheads.runs.read import check_free, read_events
+from manyheads.runs.read import check_free, read_events, read_relations
 from manyheads.runs.record import GetStates, Saved
+from manyheads.runs.relations import Relations
+from manyheads.runs.summary import Summary
 
 
 class RunFolder:
@@ -54,7 +56,8 @@ class RunFolder:
 
     def event(self, event: Event) -> None:
         """Append a line to metrics.jsonl."""
-        self._metrics.append(json.dumps(event, allow_nan=False).encode() + b"\n")
+        values = {"event": event.event, **event.model_dump(exclude_none=True)}
+        self._metrics.append(json.dumps(values, allow_nan=False).encode() + b"\n")
 
     def save(self, step: int, seconds: float, states: GetStates) -> None:
         """Write a checkpoint, then let go of the files of the one before."""
@@ -91,5 +94,11 @@ class RunFolder:
         self.saved_step = manifest.step
         return Saved(manifest.step, manifest.seconds, clients, snapshots)
 
-    def finish(self, summary: Mapping[str, Any]) -> None:
-        write_whole(self.path / "summary.json", json.dumps(summary, indent=1, allow_nan=False).encode())
+    def relate(self, relations: Relations) -> None:
+        write_whole(self.path / "relations.json", json.dumps(relations.model_dump(), allow_nan=False).encode())
+
+    def relations(self) -> Relations | None:
+        return read_relations(self.path)
+
+    def finish(self, summary: Summary) -> None:
+        write_whole(self.path / "summary.json", json.dumps(summary.model_dump(), indent=1, allow_nan=False).encode())

@@ -1,11 +1,13 @@
 """Where a run writes down what happens: the interface, and a record in memory."""
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from manyheads.client.state import ClientState, Snapshots
 from manyheads.runs.events import Event
+from manyheads.runs.relations import Relations
+from manyheads.runs.summary import Summary
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,13 @@ class Record(Protocol):
     def restore(self) -> Saved | None:
         """The last save, to which events are cut back; None where there is none: from the beginning."""
 
-    def finish(self, summary: Mapping[str, Any]) -> None: ...
+    def relate(self, relations: Relations) -> None:
+        """Keep what clients are to each other, instead of what was kept before."""
+
+    def relations(self) -> Relations | None:
+        """Return what was kept last."""
+
+    def finish(self, summary: Summary) -> None: ...
 
 
 class InMemory:
@@ -49,6 +57,7 @@ class InMemory:
         self._events: list[Event] = []
         self._cut = 0
         self._saved: Saved | None = None
+        self._relations: Relations | None = None
         self.saved_step: int | None = None
 
     def event(self, event: Event) -> None:
@@ -68,5 +77,11 @@ class InMemory:
         del self._events[self._cut :]
         return self._saved
 
-    def finish(self, summary: Mapping[str, Any]) -> None:
+    def relate(self, relations: Relations) -> None:
+        self._relations = relations
+
+    def relations(self) -> Relations | None:
+        return self._relations
+
+    def finish(self, summary: Summary) -> None:
         pass

@@ -11,7 +11,7 @@ from manyheads.runs.metrics import Metrics
 from manyheads.runs.saved_files import MADE, remove_checkpoints, saved_names
 
 # The last one last: a folder without it is no run.
-FILES = ("metrics.jsonl", "evaluation.json", "trace.json", "summary.json", "experiment.toml")
+FILES = ("metrics.jsonl", "relations.json", "evaluation.json", "trace.json", "summary.json", "experiment.toml")
 PICTURES = ("accuracy.png", "losses.png", "split.png", "hops.png", "matrix.png", "taught.png")
 
 ADVICE = "move it away, or give another folder (on the command line: --out)"

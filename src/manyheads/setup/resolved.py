@@ -15,6 +15,8 @@ from manyheads.imports import Trust
 from manyheads.models.client_model import ClientModel, make_model
 from manyheads.models.facts import ModelFacts
 
+MOST_RELATED = 64  # what is measured of every pair of more clients is left out, unless it was asked for
+
 
 @dataclass(frozen=True)
 class ResolvedExperiment:
@@ -33,6 +35,12 @@ class ResolvedExperiment:
     @property
     def heads(self) -> int:
         return heads_of(self.experiment, self.algorithm)
+
+    @property
+    def relates(self) -> bool:
+        """Whether every evaluation looks at clients pair by pair."""
+        asked = self.experiment.evaluate.relations
+        return self.experiment.clients <= MOST_RELATED if asked is None else asked
 
     @property
     def embedding_widths(self) -> tuple[int, ...]:

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from manyheads.config.experiment import Experiment
 from manyheads.errors import ConfigurationError
 from manyheads.runs.read import check_no_run, read_experiment
 from manyheads.runs.remove import ADVICE, check_removable, remove_run
+from manyheads.runs.summary import Summary
 
 DEMO_OUT = Path("runs/demo")
 
@@ -44,14 +44,14 @@ def _is_free_or_ours(folder: Path, experiment: Experiment) -> bool:
     return read_experiment(folder).fingerprint(seed=False) == resolve(experiment).experiment.fingerprint(seed=False)
 
 
-def moral(summaries: Mapping[str, Mapping[str, Any]]) -> str:
+def moral(summaries: Mapping[str, Summary]) -> str:
     """Say in one sentence what the demonstration shows."""
     alone, together, pooled = (summaries[name] for name in ("separate", "mhd", "supervised"))
-    before, after = alone["shared_accuracy"][0], together["shared_accuracy"][-1]
-    own_before, own_after = alone["private_accuracy"][0], together["private_accuracy"][0]
+    before, after = alone.shared_accuracy[0], together.shared_accuracy[-1]
+    own_before, own_after = alone.private_accuracy[0], together.private_accuracy[0]
     return (
         f"A client that trains alone recognises {100 * before:.0f} % of all digits. Taught by what the others' models "
         f"say about unlabelled digits, its last head recognises {100 * after:.0f} %, and its main head "
         f"{100 * own_after:.0f} % of the client's own digits ({100 * own_before:.0f} % alone). One model with "
-        f"everybody's private data reaches {100 * pooled['shared_accuracy'][0]:.0f} %."
+        f"everybody's private data reaches {100 * pooled.shared_accuracy[0]:.0f} %."
     )

@@ -6,11 +6,12 @@ from typing import Any
 
 from manyheads.client.state import ClientState, restore_client
 from manyheads.errors import START_AGAIN, RunError
-from manyheads.evaluation.accuracy import evaluate
+from manyheads.evaluation.accuracy import accuracy_on, evaluation_of, score
 from manyheads.evaluation.means import hop_means, mean_by_head
 from manyheads.runs.code import trust_in_run
 from manyheads.runs.manifest import read_manifest
 from manyheads.runs.read import read_experiment, read_summary
+from manyheads.runs.summary import Summary
 from manyheads.runs.tensors import read_client_values
 from manyheads.setup.build import assemble
 
@@ -19,7 +20,7 @@ from manyheads.setup.build import assemble
 class Judgement:
     """What `manyheads evaluate` shows and writes."""
 
-    summary: dict[str, Any]
+    summary: Summary
     measured: dict[str, Any]
 
 
@@ -39,7 +40,8 @@ def judge(folder: Path, *, device: str = "cpu", with_probe: bool = False, trust_
         restore_client(client, ClientState(tensors, "", [], 0), str(folder))
     measured: dict[str, Any] = {}
     for part in ensemble.parts:
-        found = evaluate(ensemble.clients, part)
+        scores = [score(client.model, part) for client in ensemble.clients]
+        found, on = evaluation_of(ensemble.clients, part.name, scores), accuracy_on(ensemble.clients, scores)
         measured[part.name] = {
             "private_accuracy": mean_by_head(found.private_accuracy),
             "shared_accuracy": mean_by_head(found.shared_accuracy),
@@ -47,10 +49,12 @@ def judge(folder: Path, *, device: str = "cpu", with_probe: bool = False, trust_
                 {"private_accuracy": private, "shared_accuracy": shared}
                 for private, shared in zip(found.private_accuracy, found.shared_accuracy, strict=True)
             ],
-            "by_hop": hop_means(found.accuracy_on, ensemble.resolved.hops(summary["steps"])),
-            "accuracy_on": found.accuracy_on,
+            "by_hop": hop_means(on, ensemble.resolved.hops(summary.steps)),
+            "accuracy_on": on,
         }
     measured["probe"] = ensemble.probes() if with_probe else None
-    now = {key: value for key, value in measured["test"].items() if key != "clients"}
-    clients = [own | judged for own, judged in zip(summary["clients"], measured["test"]["clients"], strict=True)]
-    return Judgement(summary | now | {"clients": clients, "probe": measured["probe"] or summary.get("probe")}, measured)
+    test = measured["test"]
+    clients = [own.model_copy(update=judged) for own, judged in zip(summary.clients, test["clients"], strict=True)]
+    now = {key: test[key] for key in ("private_accuracy", "shared_accuracy", "by_hop")}
+    anew = summary.model_copy(update=now | {"clients": clients, "probe": measured["probe"] or summary.probe})
+    return Judgement(anew, measured)

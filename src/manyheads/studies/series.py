@@ -4,20 +4,20 @@ import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from manyheads.config.experiment import Experiment
 from manyheads.console import Screen
 from manyheads.engine.options import EngineOptions
 from manyheads.errors import RunError, Stopped
 from manyheads.runs.read import read_experiment, read_summary
+from manyheads.runs.summary import Summary
 
 BETWEEN_RUNS = "stopped before the next run; finished runs are saved"
 
 
 def run_or_go_on(
     screen: Screen, experiment: Experiment, folder: Path, options: EngineOptions, name: str = ""
-) -> dict[str, Any]:
+) -> Summary:
     """Run one seed of several, or continue it where the same command was stopped."""
     same = (folder / "experiment.toml").exists()
     if same and (folder / "summary.json").exists():

@@ -16,16 +16,17 @@ from manyheads.engine import ENGINES
 from manyheads.engine.base import Engine, Window, WindowLosses
 from manyheads.engine.options import ResolvedOptions
 from manyheads.errors import Interrupted, TrainingError, WorkerLost
-from manyheads.evaluation.accuracy import Evaluation, evaluation_of
+from manyheads.evaluation.accuracy import Evaluation, accuracy_on, evaluation_of
+from manyheads.evaluation.means import hop_means
 from manyheads.evaluation.taught import Taught
 from manyheads.files import write_whole
-from manyheads.runs.events import Event
+from manyheads.runs.events import Event, LossesEvent, ProbeEvent
 from manyheads.runs.record import Record
 from manyheads.setup.build import Ensemble
 from manyheads.training.observer import Observer
 from manyheads.training.result import Result
 from manyheads.training.stop import one_thread, stop_requests
-from manyheads.training.summarise import evaluation_event, start_event, summarise, taught_event
+from manyheads.training.summarise import Latest, evaluation_event, relations_of, start_event, summarise, taught_event
 
 # Where the time of a run goes; data are part of steps. earlier: until the save from which it went on.
 TIMES = ("steps", "data", "exchange", "evaluation", "saving", "earlier")
@@ -56,7 +57,7 @@ class _Run:
     time: dict[str, float] = field(default_factory=lambda: dict.fromkeys(TIMES, 0.0))
     lost_at: int | None = -1  # the last save when a worker was lost
     evaluations: dict[str, Evaluation] = field(default_factory=dict)
-    last: dict[str, Event] = field(default_factory=dict)
+    latest: Latest = field(default_factory=Latest)
 
     def go(self, record: Record, *, go_on: bool = False) -> Result:
         """Run from the beginning or from the last save, and again from the last save where a worker was lost."""
@@ -77,12 +78,12 @@ class _Run:
                 except WorkerLost as lost:
                     self._give_up_or_say(lost, record)
                     go_on = True
-        summary = summarise(e, self.evaluations, self.last, seconds=self._seconds(), how=self._how(engine))
-        summary["time"] = {name: round(seconds, 3) for name, seconds in self.time.items()}
+        seconds = self._seconds()
+        summary = summarise(e, self.evaluations, self.latest, seconds=seconds, time=self.time, how=self._how(engine))
         record.finish(summary)
         for client in e.clients:
             client.model.eval()
-        return Result(e.resolved.experiment, e.clients, summary, self.folder, stop.is_set())
+        return Result(e.resolved.experiment, e.clients, summary, self.folder, stop.is_set(), record.relations())
 
     def _from_here(self, engine: Engine, record: Record, stop: threading.Event) -> None:
         e = self.ensemble
@@ -95,7 +96,7 @@ class _Run:
             if part.name not in self.evaluations:
                 self.evaluations[part.name] = evaluation_of(e.clients, part.name, engine.scores(number))
         if e.resolved.experiment.evaluate.probe:
-            self._tell(record, {"event": "probe", "step": self.step, "shared_accuracy": engine.probes()})
+            self._tell(record, ProbeEvent(step=self.step, shared_accuracy=engine.probes()))
 
     def _how(self, engine: Engine) -> dict[str, str]:
         """What computed, and how: all that a record says about it."""
@@ -111,14 +112,14 @@ class _Run:
 
     def _go_back(self, engine: Engine, record: Record) -> None:
         """To the last save, or to the beginning where there is none."""
-        saved, self.evaluations, self.last = record.restore(), {}, {}
+        saved, self.evaluations, self.latest = record.restore(), {}, Latest()
         self.step, self.seconds_before = (saved.step, saved.seconds) if saved else (0, 0.0)
         self.began = time.perf_counter()
         self.time = dict.fromkeys(TIMES, 0.0) | {"earlier": self.seconds_before}
         if saved is not None:
             engine.restore(saved)
             for event in record.events():
-                self._remember(event)
+                self.latest.remember(event)
 
     def _give_up_or_say(self, lost: WorkerLost, record: Record) -> None:
         """A worker that is lost twice without a save in between would be lost for ever."""
@@ -150,7 +151,7 @@ class _Run:
                 engine.exchange(self.step)
             if self.step % every == 0 or at_end or self.step in judged:
                 with self._timed("evaluation"):
-                    self._evaluate(engine, record, judged.get(self.step))
+                    self._evaluate(engine, record, judged.get(self.step), by_hop=at_end or e.resolved.relates)
             due = at_end or stop.is_set() or time.perf_counter() - saved >= pause
             if due and (record.lasting or engine.can_lose_workers):
                 before = self.time["saving"]
@@ -178,15 +179,20 @@ class _Run:
         first = first if first + TRACED_STEPS <= last else self.step
         return [first, first + TRACED_STEPS]
 
-    def _evaluate(self, engine: Engine, record: Record, after: str | None) -> None:
+    def _evaluate(self, engine: Engine, record: Record, after: str | None, *, by_hop: bool) -> None:
+        """Judge all clients, on the test set last; with `by_hop` every one also on the data of every other."""
         e = self.ensemble
         for number, part in enumerate(e.parts):
-            evaluation = evaluation_of(e.clients, part.name, engine.scores(number))
-            self.evaluations[part.name] = evaluation
-            self._tell(record, evaluation_event(evaluation, self.step, after, e.resolved.hops(self.step)))
+            scores = engine.scores(number)
+            self.evaluations[part.name] = evaluation = evaluation_of(e.clients, part.name, scores)
+            on = accuracy_on(e.clients, scores) if by_hop and part.name == "test" else None
+            hops = None if on is None else hop_means(on, e.resolved.hops(self.step))
+            self._tell(record, evaluation_event(evaluation, self.step, after, hops))
         taught = self._who_taught_whom(engine)
         if taught is not None:
             self._tell(record, taught_event(taught, self.step))
+        if e.resolved.relates:
+            record.relate(relations_of(self.step, on, taught))
 
     def _who_taught_whom(self, engine: Engine) -> Taught | None:
         """On the first batches since the last exchange: those that tables of predictions can answer, too."""
@@ -212,23 +218,17 @@ class _Run:
 
     def _losses_event(self, losses: WindowLosses, window: Window) -> Event:
         mean = losses.values.double().mean(1)
-        return {
-            "event": "losses",
-            "step": window.stop,
-            "learning_rate": learning_rate(self.ensemble.resolved.experiment.training, window.stop - 1),
-            "losses": {term: mean[:, number].tolist() for number, term in enumerate(losses.terms)},
-        }
+        return LossesEvent(
+            step=window.stop,
+            learning_rate=learning_rate(self.ensemble.resolved.experiment.training, window.stop - 1),
+            losses={term: mean[:, number].tolist() for number, term in enumerate(losses.terms)},
+        )
 
     def _tell(self, record: Record, event: Event) -> None:
-        event = {**event, "seconds": round(self._seconds(), 3)}
+        event = event.model_copy(update={"seconds": round(self._seconds(), 3)})
         record.event(event)
-        self._remember(event)
+        self.latest.remember(event)
         self.observer.happened(event)
-
-    def _remember(self, event: Event) -> None:
-        """The last event of each kind, for the summary."""
-        kind = f"after {event['after']} ({event['part']})" if event.get("after") else event["event"]
-        self.last[kind] = event
 
     def _seconds(self) -> float:
         return self.seconds_before + time.perf_counter() - self.began

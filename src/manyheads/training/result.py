@@ -2,37 +2,43 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from manyheads.client.client import Client
 from manyheads.config.experiment import Experiment
 from manyheads.errors import ConfigurationError
 from manyheads.evaluation.deploy import choose_head
 from manyheads.models.classifier import Classifier
+from manyheads.runs.relations import Relations
+from manyheads.runs.summary import Summary
 
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run: its clients, in evaluation mode, can be used at once."""
+    """A finished run: its clients, in evaluation mode, can be used at once.
+
+    Values of the summary are attributes, `result.summary.shared_accuracy`, and may be read as those of a dict:
+    `result.summary["shared_accuracy"]`.
+    """
 
     experiment: Experiment
     clients: list[Client]
-    summary: dict[str, Any]
+    summary: Summary
     folder: Path | None
     stop_requested: bool = False  # asked to stop in its last window: it has ended, but what follows should not start
+    relations: Relations | None = None  # clients pair by pair, where there are few of them or it was asked for
 
     def __repr__(self) -> str:
         """What came of it; nothing that is private."""
-        shared = " ".join(f"{100 * value:.1f}" for value in self.summary["shared_accuracy"])
-        private, where = 100 * self.summary["private_accuracy"][0], f", folder {self.folder}" if self.folder else ""
-        told = f"{self.summary['algorithm']}, {len(self.clients)} clients, {self.summary['steps']} steps"
+        shared = " ".join(f"{100 * value:.1f}" for value in self.summary.shared_accuracy)
+        private, where = 100 * self.summary.private_accuracy[0], f", folder {self.folder}" if self.folder else ""
+        told = f"{self.summary.algorithm}, {len(self.clients)} clients, {self.summary.steps} steps"
         return f"Result({told}: private {private:.1f} %, shared by head {shared} %{where})"
 
     def classifier(self, client: int = 0, head: int | None = None, task: str = "shared") -> Classifier:
         """One head of a client's model: uint8 images in, logits out. Without `head`: the one recommended for `task`."""
         if not 0 <= client < len(self.clients):
             raise ConfigurationError(f"client = {client}: this run has clients 0 to {len(self.clients) - 1}")
-        model, own = self.clients[client].model, self.summary["clients"][client]
-        chosen = choose_head(head, task, model.shape_HC[0], own["deploy"])
-        height, width, channels = self.summary["image_shape"]
-        return Classifier(model, chosen, self.summary["classes"], (height, width, channels))
+        model, own = self.clients[client].model, self.summary.clients[client]
+        chosen = choose_head(head, task, model.shape_HC[0], own.deploy)
+        height, width, channels = self.summary.image_shape
+        return Classifier(model, chosen, self.summary.classes, (height, width, channels))

@@ -10,10 +10,10 @@ from manyheads.engine.options import EngineOptions, ResolvedOptions
 from manyheads.engine.resolve import home, resolve_options
 from manyheads.errors import ConfigurationError, TrainingError
 from manyheads.runs.code import remember_run, trust_in_run
-from manyheads.runs.events import Event
+from manyheads.runs.events import StartEvent
 from manyheads.runs.folder import RunFolder
 from manyheads.runs.manifest import last_save
-from manyheads.runs.read import check_free, read_events, read_experiment
+from manyheads.runs.read import check_free, read_experiment, read_start
 from manyheads.runs.record import InMemory
 from manyheads.runs.remove import remove_run
 from manyheads.setup.build import assemble
@@ -76,7 +76,7 @@ def resume(
     """
     path = Path(folder)
     experiment = read_experiment(path)
-    started = next(iter(read_events(path)), {}) if (path / "metrics.jsonl").exists() else {}
+    started = read_start(path)
     saved = last_save(path)
     resolved = _as_started(options or EngineOptions(), started)
     trust = trust_in_run(path, said=trust_code)
@@ -87,15 +87,16 @@ def resume(
         return run.go(record, go_on=True)
 
 
-def _as_started(options: EngineOptions, started: Event) -> ResolvedOptions:
+def _as_started(options: EngineOptions, started: StartEvent | None) -> ResolvedOptions:
     """What was not said is as the first event says; another kind of device computes as is usual there."""
+    if started is None:
+        return resolve_options(options)
     if options.engine is None:
-        device = options.device or started.get("device")
-        options = replace(options, engine=started.get("engine"), device=device)
+        options = replace(options, engine=started.engine, device=options.device or started.device)
     resolved = resolve_options(options)
-    moved = _kind(resolved.device) != _kind(started.get("device", "cpu"))
+    moved = _kind(resolved.device) != _kind(started.device)
     if options.precision is None and not moved:
-        resolved = replace(resolved, precision=started.get("precision", resolved.precision))
+        resolved = replace(resolved, precision=started.precision)
     return resolved
 
 

@@ -25,7 +25,12 @@ def non_default_keys(experiment: Experiment) -> dict[str, Any]:
     values["data"].pop("path", None)
     if isinstance(values["data"].get("public"), dict):
         values["data"]["public"].pop("path", None)
-    for section, name in (("training", "save_seconds"), ("training", "log_every"), ("evaluate", "every")):
+    for section, name in (
+        ("training", "save_seconds"),
+        ("training", "log_every"),
+        ("evaluate", "every"),
+        ("evaluate", "relations"),
+    ):
         values.get(section, {}).pop(name, None)
     made: Any = make_algorithm(experiment.algorithm)
     fields = [(field, getattr(made, field.name)) for field in dataclasses.fields(made)]

@@ -118,7 +118,7 @@ def _run(job: Job) -> str:
     """Says on which device."""
     if (job.folder / "summary.json").exists():
         if not job.again and (job.folder / "checkpoints" / "manifest.json").exists():
-            return str(read_summary(job.folder)["device"])
+            return str(read_summary(job.folder).device)
         old = job.folder.with_name(f".{job.folder.name}.old")
         shutil.rmtree(old, ignore_errors=True)
         os.replace(job.folder, old)  # to be made again, perhaps because its result was stored and then removed
@@ -129,7 +129,7 @@ def _run(job: Job) -> str:
         _point_at_data(job)
     go = partial(resume, job.folder) if go_on else partial(train, job.experiment, job.folder)
     try:
-        return str(go(job.options, telling).summary["device"])
+        return str(go(job.options, telling).summary.device)
     finally:
         telling.tell()
 

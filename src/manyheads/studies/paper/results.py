@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from manyheads.config.experiment import Experiment
 from manyheads.errors import RunError
 from manyheads.files import write_whole
+from manyheads.runs.events import judged_after
 from manyheads.runs.manifest import Manifest
 from manyheads.runs.read import read_events, read_summary
 from manyheads.studies.paper.code import code_of_numbers
@@ -113,7 +114,6 @@ def result_of(
 ) -> CellResult:
     """What is kept of a finished run."""
     summary, events = read_summary(folder), read_events(folder)
-    judged = {event["after"]: event for event in events if event.get("after") and event["part"] == "test"}
     return CellResult(
         cell=cell,
         scale=scale,
@@ -124,16 +124,18 @@ def result_of(
         data=Manifest.unseal(folder / "checkpoints" / "manifest.json").data,
         hardware=hardware,
         rounding=rounding,
-        after={after: [by_head[0] for by_head in event["shared_accuracy"]] for after, event in judged.items()},
-        clients=[OfClient(**{name: own[name] for name in OfClient.model_fields}) for own in summary["clients"]],
-        **{name: summary[name] for name in _AS_IN_SUMMARY},
+        after={
+            after: [by_head[0] for by_head in event.shared_accuracy] for after, event in judged_after(events).items()
+        },
+        clients=[OfClient(**own.model_dump(include=set(OfClient.model_fields))) for own in summary.clients],
+        **summary.model_dump(include=_AS_IN_SUMMARY),
     )
 
 
-_AS_IN_SUMMARY = (
+_AS_IN_SUMMARY = {
     "version", "torch", "engine", "precision", "seconds", "private_accuracy", "shared_accuracy", "validation", "by_hop",
     "probe", "bytes_received", "collapsed",
-)  # fmt: skip
+}  # fmt: skip
 
 
 def read_results(folder: Path, scale: str) -> Stored:
