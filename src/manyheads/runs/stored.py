@@ -1,6 +1,6 @@
 """What a run leaves as JSON is typed, and checked by the same classes when it is made and when it is read."""
 
-from collections.abc import KeysView
+from collections.abc import Iterator, KeysView
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -22,7 +22,7 @@ Collapse = Annotated[list[Count], Field(min_length=3, max_length=3)]  # client, 
 
 
 class Stored(BaseModel):
-    """A part of such a file. Its values are attributes, and may be read as those of a dict:
+    """A part of such a file. Its values are attributes, and can be read like those of a dict:
 
     >>> class Point(Stored):
     ...     x: int
@@ -34,12 +34,12 @@ class Stored(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
 
     def __getitem__(self, key: str) -> Any:
-        if key not in self:
+        if key not in type(self).model_fields:
             raise KeyError(key)
         return getattr(self, key)
 
-    def __contains__(self, key: object) -> bool:
-        return key in type(self).model_fields
+    def __iter__(self) -> Iterator[str]:  # type: ignore[override]  # a model of pydantic's gives pairs
+        return iter(type(self).model_fields)
 
     def keys(self) -> KeysView[str]:
         return type(self).model_fields.keys()
