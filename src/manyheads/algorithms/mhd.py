@@ -22,6 +22,7 @@ from manyheads.exchange.confidence import Confidence
 from manyheads.exchange.confidences import allow_confidence, confidence_named
 from manyheads.exchange.form import Form, Precision, Rest
 from manyheads.exchange.pool import draw_targets
+from manyheads.exchange.request import NO_ROWS
 from manyheads.exchange.snapshot import Snapshot
 from manyheads.imports import Trust
 from manyheads.outputs import Outputs
@@ -201,7 +202,13 @@ class MHD(Algorithm):
         for snapshot in dict.fromkeys(pool):
             due = [at for at, chosen in enumerate(drawn) if any(pool[entry] == snapshot for entry in chosen)]
             rows[snapshot] = client.schema.rows_of(samples_SB[due].ravel(), views_SB[due].ravel())
-        return [neighbours.ask(owner, rows[owner, at], step=at, hold=True) for owner, at in pool]
+        # Should the answer that is to replace an entry be refused, that entry stays: its owner keeps it until then.
+        leaving = {(entry.client, entry.step) for entry in client.pool.entries} - set(pool)
+        due_or_not = [
+            *((*snapshot, rows[snapshot]) for snapshot in pool),
+            *((*old, NO_ROWS) for old in sorted(leaving)),
+        ]
+        return [neighbours.ask(owner, asked, step=at, hold=True) for owner, at, asked in due_or_not]
 
     def apply(self, client: Client, received: list[Snapshot], step: int) -> None:
         """Into the pool; what was said anew about a snapshot that is there takes its place."""

@@ -24,6 +24,7 @@ class ClientState:
     layout: str  # of its flat tensor, as JSON
     pool: list[str]  # names of the snapshots in its pool
     bytes_received: int
+    refused: int = 0  # answers of others that could not be used
 
 
 Snapshots = dict[str, dict[str, Tensor]]  # the tensors of snapshots, by name
@@ -42,7 +43,9 @@ def states_of(
         memory = {f"{MEMORY}{name}": tensor for name, tensor in client.memory.items()}
         tensors = _on_cpu({**checkpoint(client.state), "momentum": client.momentum, **memory})
         pool = [_name(entry) for entry in client.pool.entries] if pools else []
-        states.append(ClientState(tensors, json.dumps(client.state.describe()), pool, client.bytes_received))
+        states.append(
+            ClientState(tensors, json.dumps(client.state.describe()), pool, client.bytes_received, client.refused)
+        )
     return states, snapshots
 
 
@@ -55,7 +58,7 @@ def restore_client(client: Client, state: ClientState, where: str) -> None:
     client.state.load(tensors["values"], {name: tensors[f"integer {name}"] for name in client.state.integers})
     client.momentum.copy_(tensors["momentum"])
     client.memory = {name: tensor.to(client.momentum.device) for name, tensor in memory.items()}
-    client.bytes_received = state.bytes_received
+    client.bytes_received, client.refused = state.bytes_received, state.refused
 
 
 def restored_snapshot(name: str, tensors: Mapping[str, Tensor], origins: Sequence[Origin]) -> Snapshot:

@@ -41,7 +41,7 @@ class Checkpoints:
         for name, client in states.items():
             files[name] = self._write(name, client.tensors, {"layout": client.layout})
         records = [
-            ClientRecord(state=name, pool=client.pool, bytes_received=client.bytes_received)
+            ClientRecord(state=name, pool=client.pool, bytes_received=client.bytes_received, refused=client.refused)
             for name, client in states.items()
         ]
         return records, files
@@ -54,7 +54,9 @@ class Checkpoints:
     def read(self, manifest: Manifest) -> tuple[list[ClientState], Snapshots]:
         """Return the clients' states and the snapshots of a save."""
         loaded = {name: read_state(self._path / name, checksum) for name, checksum in manifest.files.items()}
-        clients = [ClientState(loaded[own.state], "", own.pool, own.bytes_received) for own in manifest.clients]
+        clients = [
+            ClientState(loaded[own.state], "", own.pool, own.bytes_received, own.refused) for own in manifest.clients
+        ]
         return clients, {name: tensors for name, tensors in loaded.items() if name.startswith("snapshot-")}
 
     def sweep(self, kept: Mapping[str, str]) -> None:

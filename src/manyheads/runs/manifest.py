@@ -31,6 +31,7 @@ class ClientRecord(BaseModel):
     state: str
     pool: list[str]
     bytes_received: Number
+    refused: Number = 0  # answers of others that could not be used
 
 
 class Manifest(BaseModel):
@@ -49,7 +50,7 @@ class Manifest(BaseModel):
 
     def seal(self) -> str:
         """Its text, with a checksum of its own."""
-        body = self.model_dump()
+        body = self.model_dump(exclude_defaults=True)  # older saves lack what was added later
         return json.dumps({**body, "sha256": digest(_canonical(body))}, indent=1)
 
     @classmethod
@@ -64,7 +65,7 @@ class Manifest(BaseModel):
             raise RunError(f"{path}: cannot be read: {error.strerror}; {START_AGAIN}") from None
         except (ValueError, KeyError, AttributeError, TypeError, ValidationError, RecursionError):
             raise RunError(f"{path}: not a readable checkpoint; {START_AGAIN}") from None
-        if checksum != digest(_canonical(manifest.model_dump())):
+        if checksum != digest(_canonical(manifest.model_dump(exclude_defaults=True))):
             raise RunError(f"{path}: was changed after it was written; {START_AGAIN}")
         if not manifest.names_its_own_files():
             raise RunError(f"{path}: names files that are not those of its clients; {START_AGAIN}")
