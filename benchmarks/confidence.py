@@ -8,7 +8,7 @@ Beside the accuracies: how often the chosen teacher was right, on public samples
 import numpy as np
 
 from many import arguments, hardware, publish, rows, run_all, spread
-from manyheads.exchange.confidences import CONFIDENCES
+from manyheads.exchange.named_confidences import CONFIDENCES
 from manyheads.studies.demo import demo_experiment
 
 

@@ -6,7 +6,8 @@
 Each version runs in processes of its own, in turns. Numbers are all that a run records (losses of every window, all
 that is measured at the end, bytes), bit by bit, as a hash. The time of a step is that of the second half of the run, in
 which normally nothing is compiled or captured any more, exchanges included. Where a change is meant to leave numbers
-alone, this shows it before its code goes into `SAME_NUMBERS` (studies/paper/code.py): on the engine whose code changed.
+alone, this shows it before its code goes into `SAME_NUMBERS` (studies/paper/code_of_numbers.py): on the engine whose
+code changed.
 """
 
 import argparse
@@ -32,7 +33,7 @@ def in_this_process(options: argparse.Namespace) -> dict[str, Any]:
     """The cell's first steps, by the version that Python finds."""
     import manyheads
     from manyheads import train
-    from manyheads.studies.paper.code import code_of_numbers
+    from manyheads.studies.paper.code_of_numbers import code_of_numbers
     from manyheads.studies.paper.names import NAMES
     from manyheads.studies.paper.scales import SCALES
     from manyheads.training.observer import SilentObserver

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from manyheads.studies.paper.code import imports_of
+from manyheads.studies.paper.code_of_numbers import imports_of
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "manyheads"

@@ -17,7 +17,7 @@ from manyheads.algorithms.distillation import (
     ramp_factor,
     targets,
 )
-from manyheads.exchange.confidences import CONFIDENCES
+from manyheads.exchange.named_confidences import CONFIDENCES
 from manyheads.outputs import Outputs
 
 SAMPLES, HEADS, CLASSES, WIDTH = 5, 4, 6, 3

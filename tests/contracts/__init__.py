@@ -14,7 +14,7 @@ from manyheads import Experiment
 from manyheads.client.client import Client
 from manyheads.data.batches import Samples
 from manyheads.engine.plain import PlainTrainer, exchange
-from manyheads.exchange.confidences import CONFIDENCES
+from manyheads.exchange.named_confidences import CONFIDENCES
 from manyheads.exchange.request import Request
 from manyheads.exchange.snapshot import Snapshot
 from manyheads.setup.build import Ensemble

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from manyheads.exchange.confidences import CONFIDENCES
+from manyheads.exchange.named_confidences import CONFIDENCES
 from manyheads.outputs import Outputs
 
 

@@ -8,7 +8,7 @@ from manyheads.client.client import Client
 from manyheads.data.batches import Rows
 from manyheads.engine.base import Window
 from manyheads.engine.plain import PlainTrainer, exchange
-from manyheads.exchange.confidences import CONFIDENCES
+from manyheads.exchange.named_confidences import CONFIDENCES
 from manyheads.exchange.snapshot import Snapshot
 from manyheads.outputs import Outputs
 from manyheads.setup.build import Ensemble, assemble

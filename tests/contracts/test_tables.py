@@ -9,7 +9,7 @@ from manyheads import resume, train
 from manyheads.algorithms import ALGORITHMS
 from manyheads.data.batches import Rows
 from manyheads.errors import Interrupted
-from manyheads.exchange.predictions import PredictionsSnapshot
+from manyheads.exchange.received import PredictionsSnapshot
 from manyheads.outputs import Outputs
 from manyheads.setup.build import assemble
 from tests.contracts import ALGORITHM_KNOBS, experiment, mhd

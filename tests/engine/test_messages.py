@@ -10,8 +10,8 @@ import pytest
 
 from manyheads import Experiment
 from manyheads.engine.options import EngineOptions
-from manyheads.engine.packing import packed
 from manyheads.engine.parallel import Parallel
+from manyheads.engine.pickling import packed
 from manyheads.engine.plain import PlainTrainer
 from manyheads.engine.ray.actor import RayWorker
 from manyheads.engine.remote import RemoteWorker
@@ -137,5 +137,5 @@ def test_nothing_is_decoded_by_its_sender(tiny: Experiment, monkeypatch: pytest.
     requests = worker.collect(0)
     assert requests
     monkeypatch.setattr("manyheads.exchange.message.decode", refuse)
-    monkeypatch.setattr("manyheads.exchange.predictions.decode", refuse)
+    monkeypatch.setattr("manyheads.exchange.received.decode", refuse)
     assert worker.answer(requests, {request.subject for request in requests})

@@ -17,8 +17,8 @@ import torch
 from manyheads import Experiment, resume, train
 from manyheads.engine.failure import RemoteError, attempted
 from manyheads.engine.options import EngineOptions, ResolvedOptions
-from manyheads.engine.packing import packed, unpacked
 from manyheads.engine.parallel import Parallel
+from manyheads.engine.pickling import packed, unpacked
 from manyheads.engine.plain import PlainTrainer
 from manyheads.engine.remote import RemoteWorker, deal
 from manyheads.errors import ConfigurationError, ModelError, SnapshotError, TrainingError

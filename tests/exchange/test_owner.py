@@ -15,7 +15,7 @@ from manyheads import ConfigurationError, Experiment, Interrupted, resume, train
 from manyheads.engine.plain import exchange
 from manyheads.errors import SnapshotError
 from manyheads.exchange.owner import Owner
-from manyheads.exchange.predictions import NothingSaid
+from manyheads.exchange.received import NothingSaid
 from manyheads.exchange.request import NO_ROWS, PublicRows, Request
 from manyheads.exchange.transport import Answer
 from manyheads.exchange.weights import WeightsSnapshot

@@ -8,7 +8,7 @@ import torch
 
 from manyheads import Experiment
 from manyheads.engine.plain import exchange
-from manyheads.exchange.confidences import CONFIDENCES
+from manyheads.exchange.named_confidences import CONFIDENCES
 from manyheads.exchange.pool import Pool
 from manyheads.exchange.weights import WeightsSnapshot
 from manyheads.setup.build import Ensemble, assemble

@@ -27,7 +27,7 @@ from manyheads.errors import ConfigurationError, Interrupted, SnapshotError
 from manyheads.exchange.form import Form, Precision, Rest
 from manyheads.exchange.message import DIGEST, MAGIC, Header, Table, decode
 from manyheads.exchange.owner import Owner
-from manyheads.exchange.predictions import PredictionsSnapshot, accept
+from manyheads.exchange.received import PredictionsSnapshot, accept
 from manyheads.exchange.request import PublicRows
 from manyheads.exchange.schema import TableSchema
 from manyheads.exchange.snapshot import Snapshot

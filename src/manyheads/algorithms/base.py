@@ -11,8 +11,8 @@ from manyheads.client.client import Batch, Client
 from manyheads.client.plan import WindowPlan
 from manyheads.config.experiment import TrainingConfig
 from manyheads.exchange.confidence import Confidence
-from manyheads.exchange.confidences import CONFIDENCES
 from manyheads.exchange.form import Form, Rest
+from manyheads.exchange.named_confidences import CONFIDENCES
 from manyheads.exchange.request import PublicRows
 from manyheads.exchange.snapshot import Snapshot
 from manyheads.imports import Trust

@@ -19,8 +19,8 @@ from manyheads.config.experiment import TrainingConfig
 from manyheads.config.types import CHECKED, Fraction, NonNegative, Positive, Section
 from manyheads.errors import ConfigurationError
 from manyheads.exchange.confidence import Confidence
-from manyheads.exchange.confidences import allow_confidence, confidence_named
 from manyheads.exchange.form import Form, Precision, Rest
+from manyheads.exchange.named_confidences import allow_confidence, confidence_named
 from manyheads.exchange.pool import draw_targets
 from manyheads.exchange.request import NO_ROWS
 from manyheads.exchange.snapshot import Snapshot

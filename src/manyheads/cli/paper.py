@@ -10,7 +10,7 @@ from manyheads.console import Screen
 from manyheads.engine.options import EngineOptions
 from manyheads.errors import ConfigurationError
 from manyheads.runs.read import check_no_run
-from manyheads.studies.paper.request import RUNS, Request, chosen, results_folder, scale_named
+from manyheads.studies.paper.arguments import RUNS, Request, chosen, results_folder, scale_named
 
 
 @engine_options("engine", "device", "precision", engine="cuda if it is worth it, or plain")

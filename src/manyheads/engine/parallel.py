@@ -26,7 +26,7 @@ from manyheads.engine.base import Progress
 from manyheads.engine.cores import usable_cores
 from manyheads.engine.failure import RemoteError, attempted
 from manyheads.engine.options import ResolvedOptions
-from manyheads.engine.pipe import Answer, ProgressTeller, receive, send
+from manyheads.engine.pipe import ProgressTeller, Reply, receive, send
 from manyheads.engine.plain import PlainTrainer
 from manyheads.engine.remote import ClientPayload, Remote, RemoteWorker
 from manyheads.engine.worker import Worker
@@ -116,7 +116,7 @@ class Parallel(Remote):
             for connection in wait(list(waiting)):
                 worker = waiting[connection]  # type: ignore[index]
                 message = self._hear(worker)
-                if isinstance(message, Answer):
+                if isinstance(message, Reply):
                     answers[worker] = message.value
                     self._busy.discard(worker)
                 if progress is not None and message.client_steps:
@@ -199,7 +199,7 @@ def _work(connection: Connection, inherited: Sequence[Connection], make: Callabl
             further = (teller,) if watched else ()
             failed = isinstance(worker, RemoteError)  # to make its clients: said to whoever asks
             value = worker if failed else attempted(partial(getattr(worker, method), *arguments, *further))
-            send(connection, Answer(value, teller.untold))
+            send(connection, Reply(value, teller.untold))
 
 
 def _inherited(ensemble: Ensemble, members: Sequence[int]) -> Worker:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from manyheads.engine.packing import packed, unpacked
+from manyheads.engine.pickling import packed, unpacked
 
 PROGRESS_SECONDS = 0.1  # between two messages about the steps that were taken
 
@@ -19,7 +19,7 @@ class StepsTaken:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Reply:
     """An answer, and the client-steps that were not told yet."""
 
     value: Any

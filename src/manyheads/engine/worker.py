@@ -14,11 +14,11 @@ from manyheads.algorithms.averaging import mean_values
 from manyheads.algorithms.base import Algorithm, Neighbours
 from manyheads.client.client import Client
 from manyheads.client.state import ClientState, Snapshots, restore_client, restored_snapshot, states_of
-from manyheads.engine.asking import Answers, Asking, Promise
 from manyheads.engine.base import Progress, Window, WindowLosses
 from manyheads.errors import SnapshotError
 from manyheads.evaluation.accuracy import Scores, score
 from manyheads.evaluation.taught import Taught, who_taught_whom
+from manyheads.exchange.asking import Answers, Asking, Promise
 from manyheads.exchange.request import Request, Subject
 from manyheads.exchange.snapshot import Snapshot
 from manyheads.exchange.transport import Answer, InMemory, Transport

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from manyheads.errors import SnapshotError
 from manyheads.exchange.confidence import Confidence
-from manyheads.exchange.predictions import NothingSaid, accept
+from manyheads.exchange.received import NothingSaid, accept
 from manyheads.exchange.request import Request
 from manyheads.exchange.schema import TableSchema
 from manyheads.exchange.snapshot import Snapshot

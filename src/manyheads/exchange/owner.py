@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from manyheads.errors import SnapshotError
-from manyheads.exchange.predictions import UnencodedTable
+from manyheads.exchange.received import UnencodedTable
 from manyheads.exchange.request import Request
 from manyheads.exchange.schema import TableSchema
 from manyheads.exchange.snapshot import Snapshot

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from manyheads.errors import SnapshotError
-from manyheads.exchange.predictions import UnencodedTable
+from manyheads.exchange.received import UnencodedTable
 from manyheads.exchange.request import Request
 from manyheads.exchange.weights import WeightsSnapshot
 

@@ -14,10 +14,10 @@ from manyheads.made_here import trust_in
 from manyheads.models.classifier import Classifier
 from manyheads.models.client_model import ClientModel, make_model
 from manyheads.models.flat import FlatState
-from manyheads.runs.code import trust_in_run
 from manyheads.runs.manifest import read_manifest
 from manyheads.runs.read import client_number, read_summary
 from manyheads.runs.tensors import check_finite, check_fits, read_client_values, read_tensors
+from manyheads.runs.trust import trust_in_run
 
 
 def load_model(

@@ -12,8 +12,8 @@ from manyheads.export.description import DESCRIPTION, WEIGHTS, description_of
 from manyheads.export.load import model_of_run
 from manyheads.files import digest, new_folder, write_whole
 from manyheads.made_here import remember
-from manyheads.runs.code import trust_in_run
 from manyheads.runs.read import check_free
+from manyheads.runs.trust import trust_in_run
 
 
 def export(folder: Path, client: int, out: Path, *, trust_code: bool = False) -> dict[str, Any]:

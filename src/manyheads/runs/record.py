@@ -48,7 +48,7 @@ class Record(Protocol):
     def finish(self, summary: Summary) -> None: ...
 
 
-class InMemory:
+class MemoryRecord:
     """The record of a run without a folder: its events and the last save, if there ever was one."""
 
     lasting: ClassVar[bool] = False

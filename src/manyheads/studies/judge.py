@@ -8,11 +8,11 @@ from manyheads.client.state import ClientState, restore_client
 from manyheads.errors import START_AGAIN, RunError
 from manyheads.evaluation.accuracy import accuracy_on, evaluation_of, score
 from manyheads.evaluation.means import hop_means, mean_by_head
-from manyheads.runs.code import trust_in_run
 from manyheads.runs.manifest import read_manifest
 from manyheads.runs.read import read_experiment, read_summary
 from manyheads.runs.summary import Summary
 from manyheads.runs.tensors import read_client_values
+from manyheads.runs.trust import trust_in_run
 from manyheads.setup.build import assemble
 
 

@@ -9,13 +9,13 @@ from manyheads.engine.memory import enough_memory
 from manyheads.engine.options import EngineOptions, ResolvedOptions
 from manyheads.engine.resolve import home, resolve_options
 from manyheads.errors import ConfigurationError, TrainingError
-from manyheads.runs.code import remember_run, trust_in_run
 from manyheads.runs.events import StartEvent
 from manyheads.runs.folder import RunFolder
 from manyheads.runs.manifest import last_save
 from manyheads.runs.read import check_free, read_experiment, read_start
-from manyheads.runs.record import InMemory
+from manyheads.runs.record import MemoryRecord
 from manyheads.runs.remove import remove_run
+from manyheads.runs.trust import remember_run, trust_in_run
 from manyheads.setup.build import assemble
 from manyheads.training.loop import _Run
 from manyheads.training.observer import Observer, SilentObserver
@@ -47,7 +47,7 @@ def train(
         ensemble = assemble(experiment, home(resolved))
     run = _Run(ensemble, resolved, observer or SilentObserver(), path)
     if path is None:
-        return run.go(InMemory())
+        return run.go(MemoryRecord())
     with contextlib.closing(
         RunFolder.create(path, ensemble.resolved.experiment, ensemble.resolved.dataset.fingerprint())
     ) as record:

@@ -23,7 +23,7 @@ from manyheads.rounding import rounding
 from manyheads.setup.resolve import resolve
 from manyheads.studies.paper import command
 from manyheads.studies.paper.claims import Claim, above, at
-from manyheads.studies.paper.code import code_of_numbers
+from manyheads.studies.paper.code_of_numbers import code_of_numbers
 from manyheads.studies.paper.jobs import Job
 from manyheads.studies.paper.keys import key_of
 from manyheads.studies.paper.measures import LAST, SHARED
@@ -149,9 +149,9 @@ def test_what_other_code_made_is_said(quick: Reproduction, monkeypatch: pytest.M
     assert call("quick", "--only", "alone").exit_code == 0
     made_by = code_of_numbers()
     assert "by other code" not in call("--list").output
-    monkeypatch.setattr("manyheads.studies.paper.code.code_of_numbers", lambda: "later")
+    monkeypatch.setattr("manyheads.studies.paper.code_of_numbers.code_of_numbers", lambda: "later")
     assert "1 of 2, 1 by other code" in call("--list").output
-    monkeypatch.setattr("manyheads.studies.paper.code.SAME_NUMBERS", ((made_by, "later"),))
+    monkeypatch.setattr("manyheads.studies.paper.code_of_numbers.SAME_NUMBERS", ((made_by, "later"),))
     assert "by other code" not in call("--list").output
 
 

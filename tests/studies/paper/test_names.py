@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from manyheads.setup.resolve import resolve
-from manyheads.studies.paper.code import code_of_numbers
+from manyheads.studies.paper.code_of_numbers import code_of_numbers
 from manyheads.studies.paper.figures import FIGURES
 from manyheads.studies.paper.keys import key_of
 from manyheads.studies.paper.measures import BEST, HEADS, LAST, SHARED, BySeed, Measure, TableResults

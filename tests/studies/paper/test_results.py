@@ -9,8 +9,8 @@ import pytest
 import manyheads
 from manyheads import Experiment
 from manyheads.errors import RunError
-from manyheads.studies.paper import code
-from manyheads.studies.paper.code import bare, code_of_numbers, first_like, same_numbers
+from manyheads.studies.paper import code_of_numbers as module
+from manyheads.studies.paper.code_of_numbers import bare, code_of_numbers, first_like, same_numbers
 from manyheads.studies.paper.keys import key_of
 from manyheads.studies.paper.results import MEASURED, CellResult, read_results, write_result
 from manyheads.studies.paper.verify import why_elsewhere
@@ -80,7 +80,7 @@ def test_a_string_that_looks_like_a_comment_stays() -> None:
 def test_the_hash_is_of_code_that_decides_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(code_of_numbers()) == 16
     shutil.copytree(Path(manyheads.__file__).parent, tmp_path / "manyheads")
-    monkeypatch.setattr(code, "files", lambda package: tmp_path / package)
+    monkeypatch.setattr(module, "files", lambda package: tmp_path / package)
 
     def with_line(line: str, path: str) -> str:
         with (tmp_path / "manyheads" / path).open("a") as file:
@@ -94,7 +94,7 @@ def test_the_hash_is_of_code_that_decides_numbers(tmp_path: Path, monkeypatch: p
 
 def test_code_that_only_got_faster_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     now = code_of_numbers()
-    monkeypatch.setattr(code, "SAME_NUMBERS", (("slow", now), ("other", "another")))
+    monkeypatch.setattr(module, "SAME_NUMBERS", (("slow", now), ("other", "another")))
     assert same_numbers(now)
     assert same_numbers("slow")
     assert not same_numbers("other")  # they are equal to each other, not to today's

@@ -16,7 +16,7 @@ import pytest
 from manyheads import Experiment
 from manyheads.engine.cores import usable_cores
 from manyheads.engine.options import ResolvedOptions
-from manyheads.studies.paper.code import code_of_numbers
+from manyheads.studies.paper.code_of_numbers import code_of_numbers
 from manyheads.studies.paper.estimate import seconds_for, try_out
 from manyheads.studies.paper.jobs import CellFailed, CellWorkerLost, Job, JobList, plan
 from manyheads.studies.paper.keys import key_of
@@ -87,7 +87,7 @@ def test_what_is_stored_is_not_run_unless_by_other_code(
     assert counts(stored=other) == (2, 0, 1)
     assert counts(stored=other, keep=True) == (1, 1, 0)
     folders = {job.folder for job in planned(quick, tmp_path, seeds=1).jobs}
-    monkeypatch.setattr("manyheads.studies.paper.code.SAME_NUMBERS", (("earlier", code_of_numbers()),))
+    monkeypatch.setattr("manyheads.studies.paper.code_of_numbers.SAME_NUMBERS", (("earlier", code_of_numbers()),))
     assert counts(stored=other) == (1, 1, 0)
     assert not folders & {job.folder for job in planned(quick, tmp_path, seeds=1).jobs}  # a run of that code goes on
 

@@ -11,7 +11,7 @@ import torch
 
 from manyheads.engine.failure import attempted
 from manyheads.engine.memory import enough_memory
-from manyheads.engine.packing import packed, unpacked
+from manyheads.engine.pickling import packed, unpacked
 from manyheads.engine.plain import PlainTrainer
 from manyheads.engine.precision import computing_in
 from manyheads.engine.ray.cluster import import_ray, reason_of

@@ -4,9 +4,9 @@ import json
 from collections.abc import Sequence
 
 from manyheads.files import write_whole
+from manyheads.studies.paper.arguments import Request
 from manyheads.studies.paper.jobs import Job
 from manyheads.studies.paper.keys import key_of
-from manyheads.studies.paper.request import Request
 from manyheads.studies.paper.results import CellResult
 
 

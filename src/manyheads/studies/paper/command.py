@@ -9,9 +9,9 @@ from manyheads.config.experiment import Experiment
 from manyheads.console import Screen
 from manyheads.errors import ConfigurationError
 from manyheads.studies.paper.again import Again
+from manyheads.studies.paper.arguments import Request, check_data, chosen
 from manyheads.studies.paper.estimate import seconds_for, try_out
 from manyheads.studies.paper.jobs import CellFailed, CellWorkerLost, Job, JobList
-from manyheads.studies.paper.request import Request, check_data, chosen
 from manyheads.studies.paper.results import read_results
 from manyheads.studies.paper.runner import RunnerObserver, run_all
 from manyheads.studies.paper.show import result_text, show

@@ -8,7 +8,7 @@ from manyheads.config.experiment import Experiment
 from manyheads.engine.cores import usable_cores
 from manyheads.engine.options import ResolvedOptions
 from manyheads.errors import TrainingError
-from manyheads.studies.paper.code import code_of_numbers, first_like, same_numbers
+from manyheads.studies.paper.code_of_numbers import code_of_numbers, first_like, same_numbers
 from manyheads.studies.paper.keys import key_of, slug
 from manyheads.studies.paper.reproduction import Reproduction
 from manyheads.studies.paper.results import Stored

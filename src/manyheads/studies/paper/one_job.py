@@ -23,7 +23,7 @@ from manyheads.files import write_whole
 from manyheads.rounding import rounding
 from manyheads.runs.read import read_summary
 from manyheads.setup.build import Ensemble
-from manyheads.studies.paper.code import code_of_numbers
+from manyheads.studies.paper.code_of_numbers import code_of_numbers
 from manyheads.studies.paper.jobs import CellFailed, Job
 from manyheads.studies.paper.results import CellResult, result_of
 from manyheads.training.observer import SilentObserver

@@ -18,7 +18,7 @@ from manyheads.files import write_whole
 from manyheads.runs.events import judged_after
 from manyheads.runs.manifest import Manifest
 from manyheads.runs.read import read_events, read_summary
-from manyheads.studies.paper.code import code_of_numbers
+from manyheads.studies.paper.code_of_numbers import code_of_numbers
 from manyheads.studies.paper.keys import key_of, non_default_keys, slug
 
 

@@ -13,7 +13,8 @@ from manyheads.files import write_whole
 from manyheads.report.figures import save_figure
 from manyheads.report.text import keys_text
 from manyheads.setup.resolve import resolve
-from manyheads.studies.paper.code import same_numbers
+from manyheads.studies.paper.arguments import Request, elsewhere
+from manyheads.studies.paper.code_of_numbers import same_numbers
 from manyheads.studies.paper.figures import FIGURES
 from manyheads.studies.paper.measures import TableResults
 from manyheads.studies.paper.names import NAMES
@@ -28,7 +29,6 @@ from manyheads.studies.paper.page import (
     worth_drawing,
 )
 from manyheads.studies.paper.reproduction import Reproduction
-from manyheads.studies.paper.request import Request, elsewhere
 from manyheads.studies.paper.results import CellResult, read_results
 from manyheads.studies.paper.scales import SCALES, Scale
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from manyheads.console import Screen
 from manyheads.errors import ConfigurationError, RunError
-from manyheads.studies.paper.code import same_numbers
+from manyheads.studies.paper.arguments import Request, check_data, chosen
+from manyheads.studies.paper.code_of_numbers import same_numbers
 from manyheads.studies.paper.command import RunnerOnScreen
 from manyheads.studies.paper.keys import key_of
-from manyheads.studies.paper.request import Request, check_data, chosen
 from manyheads.studies.paper.results import MEASURED, CellResult, Stored, read_results
 from manyheads.studies.paper.runner import run_all
 
