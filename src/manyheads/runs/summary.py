@@ -50,6 +50,7 @@ class ClientSummary(Stored):
     shared_accuracy: ByHead
     validation: Accuracies | None = None
     bytes_received: Count | None = None
+    refused: Count = 0  # answers of others that could not be used
     deploy: Deploy | None = None
 
 

@@ -172,6 +172,7 @@ def _client(e: Ensemble, index: int, test: Evaluation, validation: Evaluation | 
         shared_accuracy=test.shared_accuracy[index],
         validation=None if validation is None else _of_client(validation, index),
         bytes_received=client.bytes_received,
+        refused=client.refused,
         deploy=_deploy(validation, index),
     )
 
