@@ -85,8 +85,7 @@ def naming(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        error.filename, error.filename2 = str(path), None
-        raise
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from None
 
 
 @contextlib.contextmanager

@@ -1,5 +1,7 @@
 """Packing can be stopped at any moment, loses no image without a word, and changes no number of a training run."""
 
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -223,6 +225,44 @@ def test_a_damaged_journal(pets: Path, tmp_path: Path) -> None:
     stopped(pets, out, CHUNK)
     (out / JOURNAL).write_bytes(b"\0\0\0\0\n" + (out / JOURNAL).read_bytes())
     says(refusal(lambda: pack_pets(pets, out)), out, "remove it or give another folder")
+
+
+def test_an_empty_journal_beside_files_of_somebody_s_own(pets: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / JOURNAL).touch()
+    (out / "train-images.npy").write_text("precious")
+    says(refusal(lambda: pack_pets(pets, out)), out, "exists already and holds other files")
+    assert (out / "train-images.npy").read_text() == "precious"
+
+
+def test_who_waited_for_a_packing_that_has_ended_does_not_begin_it_again(
+    pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, lock = tmp_path / "out", fcntl.lockf
+
+    def late(*arguments: Any) -> None:
+        """Another process has the lock, ends and lets go between our opening of the journal and our taking it."""
+        (out / JOURNAL).unlink()
+        lock(*arguments)
+
+    monkeypatch.setattr(fcntl, "lockf", late)
+    says(refusal(lambda: pack_pets(pets, out)), out, "another process has just packed into it")
+
+
+@pytest.mark.parametrize("file", ["train-images.npy", JOURNAL, "pack.json"])
+def test_a_full_disk_names_the_file(pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str) -> None:
+    sync = os.fsync
+
+    def full(descriptor: int) -> None:
+        if file in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left on device") as error:
+        pack_pets(pets, tmp_path / "out")
+    assert error.value.filename == str(tmp_path / "out" / file)
 
 
 @pytest.mark.parametrize("kind", ["images", "names"])

@@ -14,7 +14,7 @@ from manyheads.config.types import Count, Section
 from manyheads.data.packing import PackJob
 from manyheads.data.reading import Reading
 from manyheads.errors import DataError
-from manyheads.files import open_file
+from manyheads.files import naming, open_file
 
 JOURNAL = "journal.jsonl"
 JOURNAL_SECONDS = 5.0  # between two syncs to the disk; a chunk counts as done after one
@@ -61,6 +61,8 @@ class Journal:
                 fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)  # flock's would live on in workers
             except OSError:
                 raise DataError(f"{out}: another process is packing into it; wait for it or stop it") from None
+            if not _is_there(path, stream):
+                raise DataError(f"{out}: another process has just packed into it")
             stream.seek(0)
             text = stream.read()
             whole = text[: text.rfind(b"\n") + 1]  # without half a line of a process that was killed
@@ -72,11 +74,14 @@ class Journal:
                 raise _damaged(out) from None
             if begun and begun[0].packing != fingerprint:
                 raise DataError(f"{out}: holds half of another packing; remove it or give another folder")
+            if not begun and any(other != path for other in out.iterdir()):
+                raise DataError(f"{out}: exists already and holds other files; give another folder")
             stream.truncate(len(whole))
             if not begun:
                 stream.write(_Begun(packing=fingerprint).model_dump_json().encode() + b"\n")
                 stream.flush()
             yield cls(stream, found)
+            path.unlink()  # while it is held: nobody may take it for a packing that was stopped
 
     def knows(self, job: PackJob, part: str, chunk: range) -> bool:
         """Whether an earlier call has done a chunk, of which no image has changed since."""
@@ -108,10 +113,11 @@ class Journal:
     def flush(self, job: PackJob) -> None:
         """Pixels first, then the lines that vouch for them."""
         job.sync()
-        for line in self._pending:
-            self._stream.write(line.model_dump_json().encode() + b"\n")
-        self._stream.flush()
-        os.fsync(self._stream.fileno())
+        with naming(job.out / JOURNAL):
+            for line in self._pending:
+                self._stream.write(line.model_dump_json().encode() + b"\n")
+            self._stream.flush()
+            os.fsync(self._stream.fileno())
         self._pending, self._synced = [], time.monotonic()
 
     def unreadable(self) -> int:
@@ -122,6 +128,13 @@ class Journal:
         lines = sorted((line for (of, _), line in self._done.items() if of == part), key=lambda line: line.start)
         unreadable = [(line.start + number, why) for line in lines for number, why in line.unreadable]
         return unreadable, [line.start + number for line in lines for number in line.palette]
+
+
+def _is_there(path: Path, stream: BinaryIO) -> bool:
+    """Whether it still has its name: who held it before may have come to the end."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(path.stat(), os.fstat(stream.fileno()))
+    return False
 
 
 def _descriptor(path: Path) -> int:

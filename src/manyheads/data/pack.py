@@ -26,7 +26,7 @@ import numpy as np
 from manyheads.config.data import DataConfig, SourceConfig
 from manyheads.data.arrays import content_hashes
 from manyheads.data.frame import Frame
-from manyheads.data.journal import JOURNAL, Journal
+from manyheads.data.journal import Journal
 from manyheads.data.listing import Listing, SourceListing
 from manyheads.data.loading import frame_of
 from manyheads.data.packing import PackJob
@@ -63,7 +63,6 @@ def pack(config: DataConfig, out: Path, *, workers: int, progress: Progress = la
             journal.forget(part)
         _work(job, journal, workers, progress)
         card = _finish(job, journal, found, parts)
-    (out / JOURNAL).unlink()
     return card
 
 

@@ -15,6 +15,7 @@ from manyheads.data.frame import Frame
 from manyheads.data.pictures import Pictures
 from manyheads.data.reading import Reading, read_into
 from manyheads.errors import DataError
+from manyheads.files import naming
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +40,7 @@ class PackJob:
                 if file.is_symlink() or (file.exists() and not file.is_file()):
                     raise DataError(f"{file}: is there and is no file of its own; remove it or give another folder")
                 if not file.exists() or file.stat().st_size != size:
-                    with file.open("wb") as stream:
+                    with naming(file), file.open("wb") as stream:
                         stream.write(header)
                         stream.truncate(size)
                     new.add(part)
@@ -56,7 +57,8 @@ class PackJob:
         arrays: dict[str, NDArray[Any]] = {"images": pixels, "names": content_hashes(pixels)}
         for kind, shape, dtype in self._arrays(part, len(self.pictures[part])):
             array = arrays[kind]
-            with self.file(part, kind).open("r+b") as stream:
+            file = self.file(part, kind)
+            with naming(file), file.open("r+b") as stream:
                 stream.seek(len(_header(shape, dtype)) + chunk.start * array[0].nbytes)
                 stream.write(array.data)
         return reading
@@ -70,7 +72,8 @@ class PackJob:
     def sync(self) -> None:
         for part in self.pictures:
             for kind in ("images", "names"):
-                with self.file(part, kind).open("rb") as stream:
+                file = self.file(part, kind)
+                with naming(file), file.open("rb") as stream:
                     os.fsync(stream.fileno())
 
 

@@ -290,6 +290,37 @@ def test_what_is_stored_can_be_verified(quick: Reproduction) -> None:
     assert json.loads(stored[0].read_text()) == told  # nothing that is stored is replaced
 
 
+def test_a_verification_removes_only_what_it_made(quick: Reproduction) -> None:
+    call("quick", "--only", "alone")
+    (stored,) = Path("runs/reproduce/results/digits").iterdir()
+    told = json.loads(stored.read_text())
+    told["shared_accuracy"][0] += 0.0123
+    stored.write_text(json.dumps(told))
+    own = [
+        Path(f"runs/reproduce/{place}/digits/quick/{name}")
+        for place in ("verified", "other-numbers")
+        for name in ("thesis.txt", "table.json")
+    ]
+    for path in own:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("[1, 2]")
+    for _ in range(2):
+        assert "1 of 1 gave other numbers" in call("quick", "--verify").stderr
+        assert all(path.read_text() == "[1, 2]" for path in own)
+        assert len(list(own[-1].parent.iterdir())) == 3
+        assert len(list(own[0].parent.iterdir())) == 2
+
+
+def test_a_damaged_list_of_what_was_run_again(quick: Reproduction) -> None:
+    place = Path("runs/reproduce/digits/again.json")
+    place.parent.mkdir(parents=True)
+    for text in ("", "[" * 100_000, "[]", '{"a": 1}'):
+        place.write_text(text)
+        result = call("quick", "--again", "--only", "alone")
+        assert result.exit_code == 2
+        assert "again.json: does not say what was run again; remove it" in result.stderr
+
+
 def test_stored_results_of_other_data_are_not_passed_off(
     quick: Reproduction, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -223,6 +223,24 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.usefixtures("in_this_process")
+def test_what_somebody_keeps_in_the_folder_of_a_cell_stays(quick: Reproduction, tmp_path: Path) -> None:
+    (job,) = planned(quick, tmp_path, seeds=1, only=["alone"]).jobs
+    old = job.folder.with_name(f".{job.folder.name}.old")
+    old.mkdir(parents=True)
+
+    run_job(job)
+    (job.folder / "checkpoints" / "thesis.txt").write_text("precious")
+    assert len(list(run_all([job], tmp_path / "results"))) == 1
+    assert [path.name for path in (job.folder / "checkpoints").iterdir()] == ["thesis.txt"]
+    with pytest.raises(CellFailed, match=r"thesis\.txt: was not made by this run") as error:
+        list(run_all([replace(job, again=True)], tmp_path / "results"))
+    assert "\n" not in str(error.value)
+    (job.folder / "checkpoints" / "thesis.txt").unlink()
+    assert len(list(run_all([replace(job, again=True)], tmp_path / "results"))) == 1
+    assert old.is_dir()
+
+
 def test_it_can_be_stopped_and_goes_on(tiny: Experiment, tmp_path: Path) -> None:
     """Also while another worker has nothing to do."""
     (tmp_path / "long.toml").write_text(str(tiny.with_values(training={"steps": 400, "log_every": 5})))

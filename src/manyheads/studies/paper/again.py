@@ -3,7 +3,10 @@
 import json
 from collections.abc import Sequence
 
-from manyheads.files import write_whole
+from pydantic import TypeAdapter, ValidationError
+
+from manyheads.errors import RunError
+from manyheads.files import read_file, write_whole
 from manyheads.studies.paper.arguments import Request
 from manyheads.studies.paper.jobs import Job
 from manyheads.studies.paper.keys import key_of
@@ -16,8 +19,15 @@ class Again:
     def __init__(self, request: Request) -> None:
         self._place = request.out / request.scale.name / "again.json"
         self._into = str(request.results.resolve())
-        read: dict[str, list[str]] = json.loads(self._place.read_bytes()) if self._place.exists() else {}
-        self._done = read  # by where results are stored
+        self._done = self._read()  # by where results are stored
+
+    def _read(self) -> dict[str, list[str]]:
+        if not self._place.exists():
+            return {}
+        try:
+            return TypeAdapter(dict[str, list[str]]).validate_json(read_file(self._place, follow=True))
+        except ValidationError:
+            raise RunError(f"{self._place}: does not say what was run again; remove it to begin --again anew") from None
 
     def still_to_do(self, jobs: Sequence[Job]) -> list[Job]:
         return [job for job in jobs if self._name(job) not in self._done.get(self._into, [])]

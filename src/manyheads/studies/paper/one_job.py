@@ -4,7 +4,6 @@ import gc
 import os
 import platform
 import re
-import shutil
 import signal
 import threading
 import time
@@ -22,6 +21,7 @@ from manyheads.errors import Interrupted, ManyheadsError
 from manyheads.files import write_whole
 from manyheads.rounding import rounding
 from manyheads.runs.read import read_summary
+from manyheads.runs.remove import check_removable, remove_run
 from manyheads.setup.build import Ensemble
 from manyheads.studies.paper.code_of_numbers import code_of_numbers
 from manyheads.studies.paper.jobs import CellFailed, Job
@@ -119,10 +119,8 @@ def _run(job: Job) -> str:
     if (job.folder / "summary.json").exists():
         if not job.again and (job.folder / "checkpoints" / "manifest.json").exists():
             return str(read_summary(job.folder).device)
-        old = job.folder.with_name(f".{job.folder.name}.old")
-        shutil.rmtree(old, ignore_errors=True)
-        os.replace(job.folder, old)  # to be made again, perhaps because its result was stored and then removed
-        shutil.rmtree(old)
+        check_removable(job.folder)
+        remove_run(job.folder)  # to be made again, perhaps because its result was stored and then removed
     telling = _JobObserver(job)
     go_on = (job.folder / "experiment.toml").exists()
     if go_on:

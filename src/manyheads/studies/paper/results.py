@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from manyheads.config.experiment import Experiment
 from manyheads.errors import RunError
-from manyheads.files import write_whole
+from manyheads.files import read_file, write_whole
 from manyheads.runs.events import judged_after
 from manyheads.runs.manifest import Manifest
 from manyheads.runs.read import read_events, read_summary
@@ -143,7 +143,7 @@ def read_results(folder: Path, scale: str) -> Stored:
     found: Stored = {}
     for path in sorted((folder / scale).glob("*.json")):
         try:
-            result = CellResult.model_validate_json(path.read_bytes())
+            result = CellResult.model_validate_json(read_file(path, follow=True))
         except FileNotFoundError:
             continue  # another command has just replaced it
         except ValidationError as error:
@@ -172,7 +172,21 @@ def write_result(folder: Path, result: CellResult) -> Path:
     return path
 
 
+def remove_results(folder: Path) -> None:
+    """Remove what is stored in a folder; any other file stays."""
+    for path in folder.glob("*.json"):
+        if _key_in(path) is not None:
+            path.unlink(missing_ok=True)
+
+
 def _is_older(other: Path, path: Path, key: str) -> bool:
     """Whether a file is an earlier result of the same cell, as another reproduction called it."""
-    same: bool = json.loads(other.read_bytes()).get("key") == key
-    return same and other.stat().st_mtime_ns < path.stat().st_mtime_ns
+    return _key_in(other) == key and other.stat().st_mtime_ns < path.stat().st_mtime_ns
+
+
+def _key_in(path: Path) -> str | None:
+    """The key of the result that a file holds, if it holds one."""
+    try:
+        return CellResult.model_validate_json(read_file(path)).key
+    except (OSError, ValidationError):
+        return None

@@ -1,7 +1,6 @@
 """Cells are ordinary runs: what is missing is run, several in each worker process, small ones at the same time."""
 
 import contextlib
-import shutil
 import signal
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -13,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.engine.cores import usable_cores
-from manyheads.errors import Stopped
+from manyheads.errors import RunError, Stopped
+from manyheads.runs.saved_files import remove_checkpoints
 from manyheads.studies.paper.jobs import FULL_GPU, CellFailed, CellWorkerLost, Job
 from manyheads.studies.paper.one_job import begin_worker, idle, run_job
 from manyheads.studies.paper.results import CellResult, write_result
@@ -62,7 +62,8 @@ def run_all(
                             raise CellWorkerLost("; ".join([*problems, stopped]))
                         else:
                             write_result(results, result)
-                            shutil.rmtree(job.folder / "checkpoints", ignore_errors=True)
+                            with contextlib.suppress(OSError, RunError):
+                                remove_checkpoints(job.folder)
                             yield result
         except KeyboardInterrupt:
             watching.stopping()

@@ -1,17 +1,19 @@
 """Whether what is stored can be made once more: every number of it."""
 
 import contextlib
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from manyheads.console import Screen
 from manyheads.errors import ConfigurationError, RunError
+from manyheads.files import write_whole
+from manyheads.runs.remove import remove_run
 from manyheads.studies.paper.arguments import Request, check_data, chosen
 from manyheads.studies.paper.code_of_numbers import same_numbers
 from manyheads.studies.paper.command import RunnerOnScreen
 from manyheads.studies.paper.keys import key_of
-from manyheads.studies.paper.results import MEASURED, CellResult, Stored, read_results
+from manyheads.studies.paper.results import MEASURED, CellResult, Stored, read_results, remove_results
 from manyheads.studies.paper.runner import run_all
 
 ELSEWHERE = (
@@ -42,20 +44,31 @@ def verify(screen: Screen, request: Request) -> None:
                 screen.say(f"{result.cell}, seed {result.seed}: {_compared(result, stored)}")
     made = [result for at, result in read_results(place, scale.name).items() if at in asked]
     kept = request.out / "other-numbers" / place.relative_to(request.out / "verified")
-    shutil.rmtree(kept, ignore_errors=True)
+    remove_results(kept)
     pairs = [(stored[result.key, result.seed], result) for result in made]
     if different := [(before, now) for before, now in pairs if now.apart_from(before)]:
-        shutil.copytree(place / scale.name, kept)
-    shutil.rmtree(place)
-    with contextlib.suppress(OSError):  # another one that was stopped is still there
-        place.parent.rmdir()
-        place.parent.parent.rmdir()
+        kept.mkdir(parents=True, exist_ok=True)
+        for path in (place / scale.name).glob("*.json"):
+            write_whole(kept / path.name, path.read_bytes())
+    _clear(place, scale.name)
     if different:
         raise RunError(
             f"{len(different)} of {len(made)} gave other numbers than are stored{_how_far(different)} ({kept} has them)"
         )
     left = f"; {missing} more that were asked for are not stored" if missing else ""
     screen.say(f"{len(made)} of {len(made)} gave every number as it is stored{left}")
+
+
+def _clear(place: Path, scale: str) -> None:
+    """Remove what was run and stored only to be compared."""
+    for folder in (place / "runs" / scale).glob("*/"):
+        if (folder / "experiment.toml").is_file():
+            remove_run(folder)
+            folder.with_name(f"{folder.name}.error.txt").unlink(missing_ok=True)
+    remove_results(place / scale)
+    for empty in (place / "runs" / scale, place / "runs", place / scale, place, place.parent, place.parent.parent):
+        with contextlib.suppress(OSError):  # something else is still there, perhaps of another one that was stopped
+            empty.rmdir()
 
 
 def _compared(result: CellResult, stored: Stored) -> str:
