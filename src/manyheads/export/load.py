@@ -1,10 +1,12 @@
 """Loading the model of a client, from a run folder or from an export."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from manyheads.errors import ConfigurationError, RunError
+from torch import Tensor
+
+from manyheads.errors import ConfigurationError, ModelError, RunError
 from manyheads.evaluation.deploy import choose_head
 from manyheads.exchange.weights import checkpoint
 from manyheads.export.card import describe
@@ -41,7 +43,7 @@ def load_model(
             raise ConfigurationError(f"client = {client}: {folder} holds the model of {described.name} only")
         model = _exported(folder, described, trust_in(folder, asks_for, said=trust_code))
     else:
-        number = client_number(folder, client or 0)
+        number = client_number(folder, 0 if client is None else client)
         described = description_of(describe(folder, number), folder)
         model = model_of_run(folder, number, described, trust_in_run(folder, said=trust_code))
     chosen = choose_head(head, task, described.heads, described.deploy)
@@ -53,7 +55,7 @@ def model_of_run(folder: Path, number: int, described: Description, trust: Trust
     """The model of a client of a finished run, which is described so."""
     manifest = read_manifest(folder, ended=True)
     tensors = read_client_values(folder, manifest, number)
-    model = _model(folder, described, trust, read_summary(folder).clients[number].maps)
+    model = _model(folder, described, trust, tensors, read_summary(folder).clients[number].maps)
     state = FlatState(model, trainable=False)
     check_fits(tensors, checkpoint(state), folder)
     state.load(tensors["values"], {name: tensors[f"integer {name}"] for name in state.integers})
@@ -62,7 +64,8 @@ def model_of_run(folder: Path, number: int, described: Description, trust: Trust
 
 def _exported(folder: Path, described: Description, trust: Trust) -> ClientModel:
     place = folder / WEIGHTS
-    tensors, model = read_tensors(place, described.sha256, follow=True), _model(folder, described, trust)
+    tensors = read_tensors(place, described.sha256, follow=True)
+    model = _model(folder, described, trust, tensors)
     expected = model.state_dict()
     check_fits(tensors, expected, place)
     if other := sorted(tensors.keys() - expected.keys()):
@@ -72,7 +75,14 @@ def _exported(folder: Path, described: Description, trust: Trust) -> ClientModel
     return model
 
 
-def _model(folder: Path, described: Description, trust: Trust, foreign_widths: Sequence[int] = ()) -> ClientModel:
+def _model(
+    folder: Path,
+    described: Description,
+    trust: Trust,
+    tensors: Mapping[str, Tensor],
+    foreign_widths: Sequence[int] = (),
+) -> ClientModel:
+    """The model, which these tensors are to fill: what is larger, and would not fit into memory, is not made."""
     height, width, channels = described.image_shape
     try:
         return make_model(
@@ -82,6 +92,9 @@ def _model(folder: Path, described: Description, trust: Trust, foreign_widths: S
             classes=len(described.classes),
             foreign_widths=foreign_widths,
             trust=trust,
+            most=sum(tensor.numel() for tensor in tensors.values()),
         )
-    except (RuntimeError, MemoryError):
+    except ModelError as error:
+        raise RunError(f"{folder}: {error}") from None
+    except (RuntimeError, MemoryError, TypeError, OverflowError):
         raise RunError(f"{folder}: such a {described.model.backbone} does not fit into memory") from None

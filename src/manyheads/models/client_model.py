@@ -83,18 +83,19 @@ def make_model(
     foreign_widths: Sequence[int] = (),
     rng: np.random.Generator | None = None,
     trust: Trust | None = None,
+    most: int | None = None,
 ) -> ClientModel:
     """The model that `[model]` describes for one client.
 
     With `rng` it has first weights: those that the generator draws, and in the backbone those of `model.weights`.
     Without, its numbers are still to be filled in, by a checkpoint. Code that it names is imported as far as `trust`
-    goes, and not at all where nothing is said.
+    goes, and not at all where nothing is said. One of ours that would hold more than `most` numbers is not made.
     """
     assert isinstance(config.backbone, str), "of one client"
     if is_foreign(config.backbone):
         model = _foreign_model(config, image_shape, heads, classes, foreign_widths, rng, trust or Trust())
     else:
-        model = _own_model(config, image_shape, heads, classes, foreign_widths)
+        model = _own_model(config, image_shape, heads, classes, foreign_widths, most)
     if rng is not None:
         initialise(model, rng)
         if config.weights:
@@ -104,7 +105,12 @@ def make_model(
 
 
 def _own_model(
-    config: ModelConfig, image_shape: ImageShape, heads: int, classes: int, foreign_widths: Sequence[int]
+    config: ModelConfig,
+    image_shape: ImageShape,
+    heads: int,
+    classes: int,
+    foreign_widths: Sequence[int],
+    most: int | None,
 ) -> ClientModel:
     assert isinstance(config.backbone, str), "of one client"
     assert isinstance(config.width, int), "of one client"
@@ -119,6 +125,8 @@ def _own_model(
         whole = config.heads_see == "feature_map"
         positions = _positions(backbone, config.backbone, image_shape) if whole else None
         model = ClientModel(backbone, backbone.embedding_width, heads, classes, foreign_widths, positions=positions)
+    if most is not None and sum(tensor.numel() for tensor in model.state_dict().values()) > most:
+        raise ModelError(config.backbone, f"of width {config.width} holds more numbers than there are to fill it with")
     # channels_last: the order in which images are stored, and the faster one for convolutions.
     return model.to_empty(device="cpu").to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
