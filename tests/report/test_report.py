@@ -96,26 +96,6 @@ def with_one_head(**changes: Any) -> Summary:
     return summary(**ONE_ACCURACY | {"clients": clients, "by_hop": by_hop, "taught": None} | changes)
 
 
-def with_clients(number: int, **changes: Any) -> Summary:
-    """Client i has i + 1 samples; the accuracy of the main head falls with i, that of the last head rises."""
-    clients: list[dict[str, Any]] = [
-        {
-            "name": f"client-{i}",
-            "samples": i + 1,
-            "primary_labels": [i % 3],
-            "private_accuracy": [1.0 - i / 100, 0.5, 0.4],
-            "shared_accuracy": [0.4, 0.5, i / 100],
-        }
-        for i in range(number)
-    ]
-    means = {
-        task: np.mean([client[task] for client in clients], axis=0).tolist()
-        for task in ("private_accuracy", "shared_accuracy")
-    }
-    received = {"bytes_received": [1_000 * (i + 1) for i in range(number)]}
-    return summary(**{"clients": clients, "taught": None} | means | received | changes)
-
-
 ONE_ACCURACY = {"private_accuracy": [0.97], "shared_accuracy": [0.8]}
 NEW_KEYS = ("by_hop", "after", "taught", "probe", "exchange", "bytes_received_total")
 

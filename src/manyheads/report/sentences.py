@@ -19,7 +19,7 @@ def models_text(names: Sequence[str], models: Sequence[str]) -> list[str]:
         owners.setdefault(model, []).append(name)
     lines = [f"{first_of(own, 3)}: {model}" for model, own in owners.items()]
     more = len(lines) - MOST_ROWS
-    return lines if more <= 0 else [*lines[:MOST_ROWS], f"and {more} models more, which differ; metrics.jsonl has all"]
+    return lines if more <= 0 else [*lines[:MOST_ROWS], f"and {more} more models; metrics.jsonl has the size of all"]
 
 
 def probe_text(summary: Summary) -> str | None:

@@ -6,10 +6,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
 
 from manyheads.report.figures import plain_text
 
 MOST_CLASSES = 30  # more have no column of their own
+MOST_NAMES = 40  # of more clients the names would cover each other
 
 
 def split_figure(
@@ -28,8 +30,12 @@ def split_figure(
     if classes <= MOST_CLASSES:
         name_classes(axes, class_names)
         frame_primary_labels(axes, primary_labels)
-    axes.set_yticks(range(clients), [plain_text(name) for name in client_names])
+    if clients <= MOST_NAMES:
+        axes.set_yticks(range(clients), [plain_text(name) for name in client_names])
+    else:
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(
+        ylabel="" if clients <= MOST_NAMES else "number of the client",
         title="private samples"
         + (" (framed: primary labels)" if classes <= MOST_CLASSES and any(primary_labels) else ""),
         xlabel="label",

@@ -1,11 +1,12 @@
 """The table of who owns what."""
 
 from collections.abc import Sequence
+from statistics import mean, stdev
 
 from rich.table import Table
 
 from manyheads.printable import printable
-from manyheads.report.text import MOST_CLASSES, MOST_LETTERS
+from manyheads.report.text import MOST_CLASSES, MOST_LETTERS, MOST_ROWS, extremes
 
 
 def split_table(
@@ -14,7 +15,10 @@ def split_table(
     class_names: Sequence[str],
     client_names: Sequence[str],
 ) -> Table:
-    """Show who owns what: private samples by label if they fit on a screen, otherwise how many."""
+    """Show who owns what: private samples by label if they fit on a screen, otherwise how many.
+
+    Of many clients show the mean, the spread, and those with the most and the fewest samples.
+    """
     starred = " (* primary)" if any(primary_labels) else ""
     few = len(class_names) <= MOST_CLASSES and sum(map(len, class_names)) <= MOST_LETTERS
     table = Table(title="Private samples" + (f" by label{starred}" if few else ""))
@@ -27,15 +31,32 @@ def split_table(
         table.add_column("labels", justify="right")
         table.add_column("primary", justify="right")
         table.add_column("samples of\nprimary labels", justify="right")
-    for client, (counts, primary) in enumerate(zip(label_counts, primary_labels, strict=True)):
-        if few:
-            cells = [f"{count}{'*' if label in primary else ''}" for label, count in enumerate(counts)]
-        else:
-            own = sum(counts[label] for label in primary)
-            share = f"{own} ({100 * own / max(1, sum(counts)):.0f} %)" if primary else ""
-            cells = [str(sum(count > 0 for count in counts)), str(len(primary)), share]
-        table.add_row(printable(client_names[client]), str(sum(counts)), *cells)
+    numbers = [_numbers(counts, primary, few) for counts, primary in zip(label_counts, primary_labels, strict=True)]
+    rows = {client: printable(name) for client, name in enumerate(client_names)}
+    if len(rows) > MOST_ROWS:
+        columns = list(zip(*numbers, strict=True))
+        table.add_row(f"mean of {len(rows)}", *(f"{mean(column):.0f}" for column in columns))
+        table.add_row("std. deviation", *(f"{stdev(column):.0f}" for column in columns))
+        most, fewest = extremes(columns[0])
+        rows = {most: f"most: {rows[most]}", fewest: f"fewest: {rows[fewest]}"}
+    for client, name in rows.items():
+        table.add_row(name, *_cells(numbers[client], primary_labels[client], few))
     return table
+
+
+def _numbers(counts: Sequence[int], primary: Sequence[int], few: bool) -> list[int]:
+    """Return a number for each column: of few classes the samples of each, of many how many there are."""
+    if few:
+        return [sum(counts), *counts]
+    return [sum(counts), sum(count > 0 for count in counts), len(primary), sum(counts[label] for label in primary)]
+
+
+def _cells(numbers: Sequence[int], primary: Sequence[int], few: bool) -> list[str]:
+    samples, *others = numbers
+    if few:
+        return [str(samples), *(f"{count}{'*' if label in primary else ''}" for label, count in enumerate(others))]
+    share = f"{others[2]} ({100 * others[2] / max(1, samples):.0f} %)" if primary else ""
+    return [str(samples), str(others[0]), str(others[1]), share]
 
 
 def primary_clients(primary_labels: Sequence[Sequence[int]], classes: int) -> list[tuple[int, int]]:
