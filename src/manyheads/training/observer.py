@@ -18,7 +18,7 @@ class Observer(Protocol):
         """So many more steps of clients were taken."""
 
     def happened(self, event: Event) -> None:
-        """A line of metrics.jsonl was written: losses, or an evaluation."""
+        """A line of metrics.jsonl was written: `event.step` and the like, by kind as in `runs/events.py`."""
 
     def stopping(self) -> None:
         """Somebody asked to stop; the run goes on to the end of its window."""
