@@ -74,6 +74,26 @@ def test_an_owner_keeps_what_askers_hold_and_lets_go_of_the_rest(tiny: Experimen
         ask(1, 0)
 
 
+def test_who_only_lets_go_and_who_holds_without_asking_are_not_the_same(tiny: Experiment) -> None:
+    """Both ask about no rows at the same step."""
+    owner = assemble(by_rows(tiny)).clients[0].owner
+    owner.begin_exchange(4)
+    for asker, held in ((1, ()), (2, (4,))):
+        assert owner.answer(Request(asker, 0, 4, NO_ROWS, held)) == b""
+    owner.end_exchange()
+    assert set(owner.kept) == {4}
+
+
+def test_nobody_asks_for_what_was_let_go(tiny: Experiment) -> None:
+    """Many exchanges of large pools: most entries are not drawn in a window, and owners come and go."""
+    knobs = {"pool_size": 4, "pool_every": 2, "nu_emb": 0.0}
+    ensemble = assemble(by_rows(tiny, clients=6, algorithm=knobs, training={"steps": 60, "public_batch_size": 2}))
+    train_by_hand(ensemble)
+    assert [client.refused for client in ensemble.clients] == [0] * 6
+    held = {(entry.client, entry.step) for client in ensemble.clients for entry in client.pool.entries}
+    assert held <= {(client.index, step) for client in ensemble.clients for step in client.owner.kept}
+
+
 def test_checkpoints_are_kept_by_those_who_asked_for_them(tiny: Experiment) -> None:
     ensemble = assemble(tiny)
     exchange(ensemble, step=0)

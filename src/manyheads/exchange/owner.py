@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from manyheads.errors import SnapshotError
 from manyheads.exchange.received import UnencodedTable
-from manyheads.exchange.request import Request
+from manyheads.exchange.request import PublicRows, Request
 from manyheads.exchange.schema import TableSchema
 from manyheads.exchange.snapshot import Snapshot
 from manyheads.exchange.transport import Answer
@@ -31,8 +31,11 @@ class Owner:
     def answer(self, request: Request, *, encode: bool = True) -> Answer:
         """Return what was asked: a checkpoint, or a message about rows. Without `encode`, rows stay on the device."""
         self._held[request.asker] = request.held
+        if request.rows is not None and not len(request.rows) and request.step not in request.held:
+            return b""  # somebody only lets go
+        shown = self._as_of(request.step)
         if request.subject not in self._answers:
-            self._answers[request.subject] = self._made(request, encode)
+            self._answers[request.subject] = self._made(shown, request.rows, encode)
         return self._answers[request.subject]
 
     def end_exchange(self) -> None:
@@ -47,16 +50,13 @@ class Owner:
         self.kept = {s.step: s for s in snapshots if by_rows and isinstance(s, WeightsSnapshot)}
         self._held, self._answers, self._now = {}, {}, None
 
-    def _made(self, request: Request, encode: bool) -> Answer:
-        if request.rows is not None and not len(request.rows) and not request.held:
-            return b""  # somebody only lets go
-        shown = self._as_of(request.step)
+    def _made(self, shown: WeightsSnapshot, rows: PublicRows | None, encode: bool) -> Answer:
         if self._schema is None:
             return shown
         stays = self._schema.public.pixels.on_device and not shown.replica.model.foreign
-        if stays and not (encode or self._schema.whole) and request.rows is not None:
-            return UnencodedTable(self._schema, shown, request.rows)
-        rows = self._schema.every_row if request.rows is None else request.rows
+        if stays and not (encode or self._schema.whole) and rows is not None:
+            return UnencodedTable(self._schema, shown, rows)
+        rows = self._schema.every_row if rows is None else rows
         return self._schema.encode(shown, rows) if len(rows) else b""
 
     def _as_of(self, step: int) -> WeightsSnapshot:
