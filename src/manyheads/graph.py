@@ -8,7 +8,6 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-import networkx
 import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -83,6 +82,8 @@ class RandomRegular:
                 f"graph.degree = {self.degree}: no such graph on {clients} clients; "
                 f"degree must be below {clients} and degree x clients even"
             )
+        import networkx
+
         graph = networkx.random_regular_graph(self.degree, clients, seed=int(rng.integers(2**31)))
         return tuple(tuple(sorted(graph.neighbors(i))) for i in range(clients))
 
@@ -148,6 +149,8 @@ class CommunicationGraph:
 
     def hops(self, step: int) -> list[list[int | None]]:
         """[i][j]: over how many edges of the graphs up to `step` knowledge of j reaches i; None: over none."""
+        import networkx
+
         edges = networkx.DiGraph()
         edges.add_nodes_from(range(self.clients))
         for start, learns_from in self._phases:

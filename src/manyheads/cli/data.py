@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from manyheads.cli.early import check_data
 from manyheads.cli.options import ExperimentFile, Quiet, Settings, folder_given, picture_given
 from manyheads.config.data import DataConfig
 from manyheads.config.experiment import Experiment
@@ -26,6 +27,7 @@ def split(
     """Show who owns which samples, before anything is trained."""
     screen, picture = Screen(quiet), picture_given(plot) or Path(f"{experiment.stem}-split.png")
     loaded = Experiment.load(experiment, settings or ())
+    check_data(loaded.data)
     from manyheads.report.figures import save_figure
     from manyheads.report.split_figure import split_figure
     from manyheads.setup.notes import notes_of

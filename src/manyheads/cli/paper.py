@@ -9,8 +9,6 @@ from manyheads.cli.options import Quiet, engine_options, folder_given
 from manyheads.console import Screen
 from manyheads.engine.options import EngineOptions
 from manyheads.errors import ConfigurationError
-from manyheads.runs.read import check_no_run
-from manyheads.studies.paper.arguments import RUNS, Request, chosen, results_folder, scale_named
 
 
 @engine_options("engine", "device", "precision", engine="cuda if it is worth it, or plain")
@@ -42,7 +40,9 @@ def reproduce(
             metavar="FOLDER", help="Folder of stored results.", show_default="experiments/mhd/results if it exists"
         ),
     ] = None,
-    out: Annotated[str, typer.Option(metavar="FOLDER", help="Folder for runs and pictures.")] = str(RUNS),
+    out: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Folder for runs and pictures.", show_default="runs/reproduce")
+    ] = None,
     again: Annotated[
         bool, typer.Option("--again", help="Run stored cells, too; if it is stopped, it continues.")
     ] = False,
@@ -56,6 +56,9 @@ def reproduce(
     quiet: Quiet = False,
 ) -> None:
     """Reproduce the paper's tables and figures: run the cells that are not stored, then check its claims."""
+    from manyheads.runs.read import check_no_run
+    from manyheads.studies.paper.arguments import RUNS, Request, chosen, only_cell, results_folder, scale_named
+
     screen, size, stored = Screen(quiet), scale_named(scale), results_folder(folder_given(results, "--results"))
     place = folder_given(out) or RUNS
     check_no_run(place)
@@ -77,8 +80,11 @@ def reproduce(
         raise ConfigurationError("--try takes steps, --list and --show run nothing; leave one of them out")
     if verify and (show_list or show_stored or again or keep or steps is not None):
         raise ConfigurationError("--verify runs what is stored; leave out --list, --show, --again, --keep and --try")
-    if names or not (show_list or page is not None):
-        chosen(asked)  # a mistake in a name is told before anything heavy is imported
+    # A mistake in a name is told before anything heavy is imported.
+    if toml:
+        only_cell(asked)
+    elif names or not (show_list or page is not None):
+        chosen(asked)
     from manyheads.studies.paper import command, show
     from manyheads.studies.paper.verify import verify as verify_stored
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from manyheads.cli.early import check_early
 from manyheads.cli.options import (
     AS_STARTED,
     DeviceName,
@@ -37,6 +38,7 @@ from manyheads.report.sentences import after_text, collapse_text, deploy_text, d
 from manyheads.report.tables import compare_table, hop_table, run_table, seeds_table
 from manyheads.report.taught import taught_by_class_table, taught_table
 from manyheads.report.text import bytes_text
+from manyheads.runs.manifest import read_manifest
 from manyheads.runs.read import check_free, check_no_run, client_number, read_experiment, read_summary
 from manyheads.runs.summary import Summary
 from manyheads.studies.demo import DEMO_OUT, demo_runs, make_room, moral
@@ -103,6 +105,7 @@ def run(
         _run_seeds(screen, loaded, seeds, folder, options)
         return
     check_free(folder)
+    check_early(loaded, options)
     from manyheads.training.start import train
 
     with screen.watch(folder.name) as watcher:
@@ -112,6 +115,7 @@ def run(
 
 def _run_seeds(screen: Screen, loaded: Experiment, seeds: int, folder: Path, options: EngineOptions) -> None:
     check_no_run(folder)
+    check_early(loaded, options)
     from manyheads.setup.resolve import resolve
 
     first = resolve(loaded)
@@ -180,6 +184,7 @@ def evaluate_run(
     screen = Screen(quiet)
     check_device(device)
     read_summary(folder)
+    read_manifest(folder, ended=True)
     from manyheads.studies.judge import judge
 
     judged = judge(folder, device=device, with_probe=with_probe, trust_code=trust_code)
@@ -204,6 +209,7 @@ def frontier(
     screen, started = Screen(quiet), Experiment.load(experiment, settings or ())
     folder = folder_given(out) or Path("runs") / f"{experiment.stem}-frontier"
     check_no_run(folder)
+    check_early(started, options)
     from manyheads.report.figures import save_figure
     from manyheads.report.frontier import frontier_figure
     from manyheads.setup.resolve import resolve
@@ -251,6 +257,7 @@ def export(
     number = client_number(folder, client_given(client))
     place = folder_given(out) or default_place(folder, number)
     check_free(place)
+    read_manifest(folder, ended=True)
     from manyheads.export.write import export as export_model
 
     card = export_model(folder, number, place, trust_code=trust_code)

@@ -23,14 +23,14 @@ from typing import Any
 import torch
 
 from manyheads.engine.base import Progress
-from manyheads.engine.cores import usable_cores
+from manyheads.engine.cores import number_of_workers
 from manyheads.engine.failure import RemoteError, attempted
 from manyheads.engine.options import ResolvedOptions
 from manyheads.engine.pipe import ProgressTeller, Reply, receive, send
 from manyheads.engine.plain import PlainTrainer
 from manyheads.engine.remote import ClientPayload, Remote, RemoteWorker
 from manyheads.engine.worker import Worker
-from manyheads.errors import ConfigurationError, WorkerLost
+from manyheads.errors import WorkerLost
 from manyheads.setup.build import Ensemble
 
 GOODBYE_SECONDS = 5.0  # that a worker may take to end
@@ -159,15 +159,6 @@ class Parallel(Remote):
             how = f"was killed ({signal.Signals(-code).name})"
         hint = "; where memory ran out, fewer --workers need less" if code == -signal.SIGKILL else ""
         return WorkerLost(f"the worker of {self._names(worker)} {how}{hint}")
-
-
-def number_of_workers(asked: int | None, nodes: int) -> int:
-    """As many as were asked for; otherwise one for each core that this process may use."""
-    if asked is None:
-        return min(usable_cores(), nodes)
-    if not 1 <= asked <= nodes:
-        raise ConfigurationError(f"--workers {asked}: this experiment can use 1 to {nodes} (clients, or groups)")
-    return asked
 
 
 def start_method() -> str:

@@ -1,15 +1,19 @@
 """What only the whole experiment can tell: keys that contradict each other or the data."""
 
-from manyheads.algorithms.base import Algorithm
-from manyheads.config.experiment import Experiment, ModelConfig
-from manyheads.data.arrays import Dataset
-from manyheads.data.split import Split
+from typing import TYPE_CHECKING
+
+from manyheads.config.experiment import Experiment, ModelConfig, TrainingConfig
 from manyheads.errors import ConfigurationError
-from manyheads.graph import CommunicationGraph
-from manyheads.setup.resolved import ResolvedExperiment
+
+if TYPE_CHECKING:
+    from manyheads.algorithms.base import Algorithm
+    from manyheads.data.arrays import Dataset
+    from manyheads.data.split import Split
+    from manyheads.graph import CommunicationGraph
+    from manyheads.setup.resolved import ResolvedExperiment
 
 
-def check_equal_models(resolved: ResolvedExperiment) -> None:
+def check_equal_models(resolved: "ResolvedExperiment") -> None:
     """Where weights are averaged, among neighbours or within a group, they must be those of the same model."""
     experiment = resolved.experiment
     pairs = [(group[0], member, "groups") for group in resolved.groups for member in group[1:]]
@@ -29,8 +33,17 @@ def _shown(model: ModelConfig) -> str:
     return f"{model.backbone}, width {model.width}" + (f", weights {model.weights}" if model.weights else "")
 
 
+def check_schedule(training: TrainingConfig) -> None:
+    """Raise where the warmup is longer than the run."""
+    if training.warmup_steps > training.steps:
+        raise ConfigurationError(
+            f"training.warmup_steps = {training.warmup_steps}: longer than training.steps = {training.steps}; "
+            f"take fewer, such as {training.steps // 10}"
+        )
+
+
 def check_whole(
-    experiment: Experiment, algorithm: Algorithm, graph: CommunicationGraph, parts: Split, dataset: Dataset
+    experiment: Experiment, algorithm: "Algorithm", graph: "CommunicationGraph", parts: "Split", dataset: "Dataset"
 ) -> None:
     """What only the whole experiment can tell."""
     training, private = experiment.training, sum(len(own) for own in parts.private)
@@ -38,11 +51,7 @@ def check_whole(
         raise ConfigurationError(
             f"training.batch_size = {training.batch_size}: larger than all {private} private samples; at most {private}"
         )
-    if training.warmup_steps > training.steps:
-        raise ConfigurationError(
-            f"training.warmup_steps = {training.warmup_steps}: longer than training.steps = {training.steps}; "
-            f"take fewer, such as {training.steps // 10}"
-        )
+    check_schedule(training)
     if algorithm.needs_neighbours and graph.clients == 1:
         raise ConfigurationError(
             f"{'groups: one group only' if experiment.groups else 'clients = 1'}: algorithm.name = "
@@ -70,7 +79,7 @@ def check_whole(
         _check_public(experiment, algorithm, parts, dataset)
 
 
-def _check_public(experiment: Experiment, algorithm: Algorithm, parts: Split, dataset: Dataset) -> None:
+def _check_public(experiment: Experiment, algorithm: "Algorithm", parts: "Split", dataset: "Dataset") -> None:
     """What an algorithm that trains on the public set needs of it."""
     training = experiment.training
     if len(parts.public) == 0:

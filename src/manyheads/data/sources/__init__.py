@@ -12,6 +12,7 @@ from manyheads.data.listing import SourceListing
 from manyheads.data.sources.folders import clients, folder
 from manyheads.data.sources.hub import huggingface
 from manyheads.data.sources.packs import packed
+from manyheads.data.sources.paths import cannot_read, path_of
 from manyheads.data.sources.plain import digits, npz
 from manyheads.data.sources.vision import torchvision
 from manyheads.errors import ConfigurationError
@@ -21,23 +22,26 @@ from manyheads.errors import ConfigurationError
 class Source:
     find: Callable[[SourceConfig], SourceListing]
     keys: tuple[str, ...]  # those of `SourceConfig` that it reads; `classes` goes with every source
+    reads_files: bool = True  # below `path`, which therefore must be there
 
 
 SOURCES: dict[str, Source] = {
-    "digits": Source(digits, ("path",)),  # which it refuses
+    "digits": Source(digits, ("path",), reads_files=False),  # which it refuses
     "npz": Source(npz, ("path", "label", "fine_label")),
     "folder": Source(folder, ("path",)),
     "clients": Source(clients, ("path", "label", "fine_label")),
-    "torchvision": Source(torchvision, ("path", "name", "download")),
+    "torchvision": Source(torchvision, ("path", "name", "download"), reads_files=False),
     "huggingface": Source(
-        huggingface, ("path", "name", "download", "label", "fine_label", "train_split", "test_split")
+        huggingface,
+        ("path", "name", "download", "label", "fine_label", "train_split", "test_split"),
+        reads_files=False,
     ),
     "packed": Source(packed, ("path",)),
 }
 
 
-def find(config: SourceConfig) -> SourceListing:
-    """What the source that `[data]` or `data.public` names has, with the classes that are wanted."""
+def check(config: SourceConfig) -> None:
+    """Raise where `[data]` or `data.public` names what is not there, or keys that its source does not read."""
     key = config.section
     if config.source not in SOURCES:
         raise ConfigurationError(f'{key}.source = "{config.source}": unknown source; {nearest(config.source, SOURCES)}')
@@ -48,7 +52,14 @@ def find(config: SourceConfig) -> SourceListing:
             raise ConfigurationError(
                 f'{key}.{name}: {key}.source = "{config.source}" does not read it; it goes with {", ".join(readers)}'
             )
-    found = source.find(config)
+    if source.reads_files and not path_of(config).exists():
+        raise cannot_read(config, path_of(config), "No such file or directory")
+
+
+def find(config: SourceConfig) -> SourceListing:
+    """What the source that `[data]` or `data.public` names has, with the classes that are wanted."""
+    check(config)
+    key, found = config.section, SOURCES[config.source].find(config)
     if config.classes is None or found.class_names == tuple(config.classes):
         return found
     if found.train.labels is None:

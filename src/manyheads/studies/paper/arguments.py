@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from manyheads.config.experiment import Experiment
 from manyheads.config.messages import nearest
 from manyheads.engine.options import EngineOptions, ResolvedOptions
 from manyheads.errors import ConfigurationError, DataError
@@ -103,6 +104,14 @@ def chosen(request: Request) -> list[Reproduction]:
             hint = f'did you mean "{near[0]}"?' if near else f"manyheads reproduce {names[0]} --list shows its cells"
             raise ConfigurationError(f'--only "{cell}": there is no such cell; {hint}')
     return found
+
+
+def only_cell(request: Request) -> Experiment:
+    """Return the one cell that was asked for."""
+    found = {name: cell for one in chosen(request) for name, cell in one.cells(request.scale).items()}
+    if len(request.only) != 1:
+        raise ConfigurationError(f'--toml: say which cell with --only, such as "{next(iter(found))}"')
+    return found[request.only[0]]
 
 
 def check_data(jobs: Sequence[Job], request: Request) -> None:

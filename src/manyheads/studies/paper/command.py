@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from manyheads.algorithms import with_defaults
 from manyheads.config.experiment import Experiment
 from manyheads.console import Screen
-from manyheads.errors import ConfigurationError
 from manyheads.studies.paper.again import Again
-from manyheads.studies.paper.arguments import Request, check_data, chosen
+from manyheads.studies.paper.arguments import Request, check_data, chosen, only_cell
 from manyheads.studies.paper.estimate import seconds_for, try_out
 from manyheads.studies.paper.jobs import CellFailed, CellWorkerLost, Job, JobList
 from manyheads.studies.paper.results import read_results
@@ -34,10 +33,7 @@ def reproduce(screen: Screen, request: Request) -> None:
 
 def one_cell(request: Request) -> Experiment:
     """The cell that --only names, with all keys of its algorithm, to start from with something of one's own."""
-    found = {name: cell for one in chosen(request) for name, cell in one.cells(request.scale).items()}
-    if len(request.only) != 1:
-        raise ConfigurationError(f'--toml: say which cell with --only, such as "{next(iter(found))}"')
-    cell = request.scale.at(found[request.only[0]], request.data)
+    cell = request.scale.at(only_cell(request), request.data)
     cell = cell.with_values(evaluate={"every": max(1, cell.training.steps // 6)})  # cells only look at the end
     return cell.with_values(algorithm=with_defaults(cell.algorithm, request.scale.classes).model_dump())
 

@@ -1,0 +1,43 @@
+"""Help and mistakes are answered without PyTorch: benchmarks/startup.py says how fast."""
+
+import json
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+STARTUP = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "startup.py"))
+HEAVY = ("torch", "pandas", "sklearn", "matplotlib", "networkx", "safetensors")
+SCRIPT = f"""
+import json, sys
+from typer.testing import CliRunner
+from manyheads.cli import app
+
+for line in sys.argv[1:]:
+    result = CliRunner().invoke(app, line.split())
+    print(json.dumps([line, result.exit_code, result.output, [name for name in {HEAVY} if name in sys.modules]]))
+"""
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
+    """Of all command lines in one process: what is imported for one would be seen after all that follow."""
+    folder = tmp_path_factory.mktemp("startup")
+    (folder / "experiment.toml").write_text(STARTUP["EXPERIMENT"])
+    command = [sys.executable, "-c", SCRIPT, *STARTUP["LINES"]]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_help_and_mistakes_need_nothing_heavy(answers: list[list[Any]]) -> None:
+    assert len(answers) == len(STARTUP["LINES"]) > 25
+    assert [(line, imported) for line, _, _, imported in answers if imported] == []
+
+
+def test_each_is_answered(answers: list[list[Any]]) -> None:
+    for line, code, output, _ in answers:
+        assert code == (0 if "--help" in line or "--version" in line else 2), (line, output)
+        assert "Usage" in output or "manyheads 0" in output or output.startswith("error: "), (line, output)
