@@ -16,6 +16,7 @@ from manyheads.config.experiment import GraphConfig
 from manyheads.config.messages import build, nearest
 from manyheads.config.types import CHECKED
 from manyheads.errors import ConfigurationError
+from manyheads.memory import check_memory
 from manyheads.seeds import generator
 
 LearnsFrom = tuple[tuple[int, ...], ...]  # for each client, those it learns from
@@ -31,6 +32,7 @@ class Complete:
     """Everyone learns from everyone else."""
 
     def learns_from(self, clients: int, rng: np.random.Generator) -> LearnsFrom:
+        check_memory(8 * clients**2, f"the edges of a complete graph of {clients:,}")
         return tuple(tuple(j for j in range(clients) if j != i) for i in range(clients))
 
 

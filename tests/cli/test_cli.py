@@ -216,8 +216,9 @@ def test_an_algorithm_in_the_working_folder_is_found(tiny_file: Path) -> None:
         (["data.partition=dirichlet", "data.alpha=0.001", "clients=40"], "is left without samples"),
         (["training.batch_size=900"], "training.batch_size = 900: larger than all 862 private samples"),
         (["training.public_batch_size=500"], "training.public_batch_size = 500: larger than the 431 public samples"),
-        (["clients=100000000"], "clients = 100000000: more than the 1437 training samples"),
-        (["model.width=100000000"], "model.width = 100000000: such a cnn does not fit into memory"),
+        (["clients=100000000"], "clients = 100000000: input should be less than or equal to 100000"),
+        (["clients=100000"], "clients = 100000: more than the 1437 training samples"),
+        (["model.width=100000000"], "model.width = 100000000: must be a number of channels from 1 to 65,536"),
         (["algorithm.pool_start=empty", "algorithm.pool_every=100"], "training.steps = 20: nothing is exchanged"),
         (
             ["graph={name='phases', phases=[{steps=100, name='edges', edges=[[0,1],[1,0]]}, {name='cycle'}]}"],

@@ -590,7 +590,7 @@ def test_an_interrupted_command_says_how_to_go_on(
     pets: Path, tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("manyheads.cli.data.pack", interrupting(pack))
+        patched.setattr("manyheads.data.pack.pack", interrupting(pack))
         result = call(pets, tmp_path / "out", "--size", "8")
     assert result.exit_code == 130
     assert result.stderr.strip() == "stopped; the same command continues where it stopped"

@@ -133,7 +133,7 @@ def test_maps_are_trained(tiny: Experiment) -> None:
         ({"width": []}, "model.width: a list of 0 for clients = 3"),
         ({"backbone": ["cnn"] * 4}, "model.backbone: a list of 4 for clients = 3"),
         ({"backbone": ["cnn", "cnn", "resnet19"]}, 'model.backbone = "resnet19": unknown backbone; did you mean'),
-        ({"width": [4, 0, 4]}, "model.width = [4, 0, 4]: must be a number of channels above 0"),
+        ({"width": [4, 0, 4]}, "model.width = [4, 0, 4]: must be a number of channels from 1 to"),
         ({"backbone": ["cnn", 1, "cnn"]}, "model.backbone = "),
     ],
     ids=str,

@@ -16,7 +16,7 @@ from manyheads.algorithms.base import Algorithm, Lesson, Neighbours, Sends, Tabl
 from manyheads.client.client import Batch, Client
 from manyheads.client.plan import WindowPlan
 from manyheads.config.experiment import TrainingConfig
-from manyheads.config.types import CHECKED, Fraction, NonNegative, Positive, Section
+from manyheads.config.types import CHECKED, Entries, Fraction, NonNegative, Positive, Section
 from manyheads.errors import ConfigurationError
 from manyheads.exchange.confidence import Confidence
 from manyheads.exchange.form import Form, Precision, Rest
@@ -54,8 +54,8 @@ class MHD(Algorithm):
     send_embedding: bool = True
     nu_emb: NonNegative = 1.0
     nu_aux: NonNegative = 3.0
-    targets_per_step: Positive = 1
-    pool_size: Positive = 8
+    targets_per_step: Entries = 1
+    pool_size: Entries = 8
     pool_every: Positive = 100
     pool_start: Literal["initial", "empty"] = "initial"
     confidence: str = "max_probability"

@@ -11,6 +11,7 @@ from manyheads.cli.data import pack_images, split
 from manyheads.cli.paper import reproduce
 from manyheads.cli.runs import compare, demo, evaluate_run, export, frontier, resume_run, run
 from manyheads.errors import ManyheadsError, Stopped
+from manyheads.memory import enough_memory
 from manyheads.printable import printable
 from manyheads.version import __version__
 
@@ -42,7 +43,8 @@ def guarded(name: str, function: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(function)
     def command(*args: Any, **kwargs: Any) -> None:
         try:
-            function(*args, **kwargs)
+            with enough_memory():
+                function(*args, **kwargs)
         except Stopped as stopped:
             print(f"\n{printable(str(stopped))}", file=sys.stderr)
             raise typer.Exit(STOPPED) from None

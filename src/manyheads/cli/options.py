@@ -21,11 +21,20 @@ Settings = Annotated[
 ]
 DeviceName = Annotated[str, typer.Option(help="cpu or cuda.")]
 Seeds = Annotated[int, typer.Option(min=1, help="How many seeds to run, starting with the experiment's.")]
+MOST_SEEDS = 1_000
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print plain lines instead of a progress bar.")]
 TrustCode = Annotated[
     bool,
     typer.Option("--trust-code", help="Import the code that this folder names, even if you did not make it here."),
 ]
+
+
+def check_seeds(seeds: int | None) -> None:
+    """Refuse more seeds than anybody waits for."""
+    if seeds is not None and seeds > MOST_SEEDS:
+        raise ConfigurationError(f"--seeds {seeds}: at most {MOST_SEEDS:,}")
+
+
 AS_STARTED = "as it was started"
 # The fields of EngineOptions: the type of each, what it is, and what is usual.
 OF_ENGINES: dict[str, tuple[Any, str, str | bool]] = {

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from manyheads.cli.options import Quiet, engine_options, folder_given
+from manyheads.cli.options import Quiet, check_seeds, engine_options, folder_given
 from manyheads.console import Screen
 from manyheads.engine.options import EngineOptions
 from manyheads.errors import ConfigurationError
@@ -56,6 +56,7 @@ def reproduce(
     quiet: Quiet = False,
 ) -> None:
     """Reproduce the paper's tables and figures: run the cells that are not stored, then check its claims."""
+    check_seeds(seeds)
     from manyheads.runs.read import check_no_run
     from manyheads.studies.paper.arguments import RUNS, Request, chosen, only_cell, results_folder, scale_named
 

@@ -21,6 +21,7 @@ from manyheads.cli.options import (
     Seeds,
     Settings,
     TrustCode,
+    check_seeds,
     client_given,
     engine_options,
     folder_given,
@@ -99,6 +100,7 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Train the clients of an experiment, and show the result."""
+    check_seeds(seeds)
     screen, loaded = Screen(quiet), Experiment.load(experiment, settings or ())
     folder = folder_given(out) or Path("runs") / experiment.stem
     if seeds > 1:
@@ -206,6 +208,7 @@ def frontier(
     quiet: Quiet = False,
 ) -> None:
     """Show bytes against accuracy: smaller and smaller exchanges, gossip averaging, and FedAvg (complete graph)."""
+    check_seeds(seeds)
     screen, started = Screen(quiet), Experiment.load(experiment, settings or ())
     folder = folder_given(out) or Path("runs") / f"{experiment.stem}-frontier"
     check_no_run(folder)

@@ -11,8 +11,9 @@ from pydantic import (
     model_validator,
 )
 
-from manyheads.config.types import Fraction, Positive, Section
+from manyheads.config.types import MOST_PIXELS, Fraction, Positive, Section, Views
 
+LARGEST = 1e9  # of larger numbers, sums over clients are not exact
 MAY_HAVE_PUBLIC = ("clients", "folder", "packed")  # sources that may bring a public part of their own
 
 
@@ -60,8 +61,9 @@ class SourceConfig(Section):
 
 def _size(given: object) -> object:
     sides = given if isinstance(given, list) else [given, given]
-    if given is not None and not (len(sides) == 2 and all(type(side) is int and side > 0 for side in sides)):
-        raise ValueError("must be a number of pixels above 0, or [height, width]")
+    known = all(type(side) is int and 0 < side <= MOST_PIXELS for side in sides)
+    if given is not None and not (known and len(sides) == 2):
+        raise ValueError(f"must be a number of pixels from 1 to {MOST_PIXELS:,}, or [height, width]")
     return given
 
 
@@ -83,11 +85,11 @@ class DataConfig(SourceConfig):
     validation_fraction: Fraction = 0.0
     partition: Literal["skew", "dirichlet", "fine"] = "skew"
     skew: Annotated[float, Field(ge=0.0)] = 100.0
-    alpha: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 0.3
+    alpha: Annotated[float, Field(gt=0.0, le=LARGEST)] = 0.3
     primary_labels: PrimaryLabels = PrimaryLabels()
     samples_per_class: Positive | None = None  # a client keeps at most so many; default: all that it gets
     augment: Literal["none", "crop-flip", "resized-crop-flip"] = "crop-flip"
-    public_views: Positive = 1  # of each public sample, where predictions are exchanged
+    public_views: Views = 1  # of each public sample, where predictions are exchanged
 
     _sides = field_validator("size", mode="before")(_size)
 
@@ -118,6 +120,6 @@ class DataConfig(SourceConfig):
     @field_validator("skew")
     @classmethod
     def _number(cls, skew: float) -> float:
-        if math.isnan(skew):
-            raise ValueError("must be a number of at least 0, or inf")
+        if math.isnan(skew) or LARGEST < skew < math.inf:
+            raise ValueError(f"must be a number from 0 to {LARGEST:g}, or inf")
         return skew

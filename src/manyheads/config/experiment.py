@@ -20,7 +20,17 @@ from pydantic import (
 from manyheads.config.data import DataConfig
 from manyheads.config.messages import explain, known_keys
 from manyheads.config.toml import apply_override, names_an_entry, parse, read_text, without_none
-from manyheads.config.types import Count, NonNegative, OpenSection, Positive, Section
+from manyheads.config.types import (
+    MOST_CHANNELS,
+    Clients,
+    Count,
+    Heads,
+    NonNegative,
+    OpenSection,
+    Positive,
+    Section,
+    Steps,
+)
 from manyheads.errors import ConfigurationError
 
 
@@ -37,7 +47,7 @@ class ModelConfig(Section):
     stem: Literal["small", "large"] = "small"
     width: int | list[int] = 64
     weights: str | list[str] | None = None  # a safetensors file to start the backbone from; "" in a list: none
-    auxiliary_heads: Count = 4
+    auxiliary_heads: Heads = 4
     heads_see: Literal["embedding", "feature_map"] = (
         "embedding"  # of our backbones: their last map's mean, or all of it
     )
@@ -52,8 +62,9 @@ class ModelConfig(Section):
     @field_validator("width", mode="before")
     @classmethod
     def _widths(cls, given: object) -> object:
-        if not all(type(width) is int and width > 0 for width in (given if isinstance(given, list) else [given])):
-            raise ValueError("must be a number of channels above 0, or a list with one per client")
+        widths = given if isinstance(given, list) else [given]
+        if not all(type(width) is int and 0 < width <= MOST_CHANNELS for width in widths):
+            raise ValueError(f"must be a number of channels from 1 to {MOST_CHANNELS:,}, or a list with one per client")
         return given
 
     @field_validator("weights", mode="before")
@@ -77,7 +88,7 @@ class ModelConfig(Section):
 
 
 class TrainingConfig(Section):
-    steps: Positive = 4_000
+    steps: Steps = 4_000
     batch_size: Annotated[int, Field(ge=2)] = 128  # BatchNorm cannot learn from one sample
     public_batch_size: Annotated[int, Field(ge=2)] = 128
     learning_rate: Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)] = 0.05
@@ -99,7 +110,7 @@ class Experiment(Section):
     """All that decides the numbers of a run. `Experiment.load` reads one; `str(experiment)` is its TOML."""
 
     seed: Annotated[int, Field(ge=0)] = 0
-    clients: Positive
+    clients: Clients
     groups: list[list[int]] = []  # noqa: RUF012 - clients that average among themselves and are one node of the graph
     data: DataConfig
     model: ModelConfig = ModelConfig()

@@ -12,6 +12,9 @@ from manyheads.data.pictures import Array
 from manyheads.data.reading import palette_note, read_all
 from manyheads.data.sources import find
 from manyheads.errors import ConfigurationError, DataError
+from manyheads.memory import enough_memory
+
+LESS = "lower data.size, or pack the images (manyheads pack): packed ones need not fit into memory"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -27,6 +30,11 @@ class LoadingPlan:
 
 def load(config: DataConfig, *, labelled_public: bool = False) -> Dataset:
     """The data set that `[data]` describes. `labelled_public`: somebody will train on the public set's own labels."""
+    with enough_memory(LESS, DataError):
+        return _load(config, labelled_public)
+
+
+def _load(config: DataConfig, labelled_public: bool) -> Dataset:
     plan = loading_plan(config, labelled_public=labelled_public)
     found, palette = plan.found, []
     sets: dict[str, ImageSet] = {}

@@ -35,6 +35,7 @@ from manyheads.data.sources import find
 from manyheads.data.sources.packs import CARD, FORMAT, KINDS, mapped, read_card
 from manyheads.errors import ConfigurationError, DataError
 from manyheads.files import write_whole
+from manyheads.memory import enough_memory
 
 Progress = Callable[[int, int, int], None]  # images done, images in all, of these unreadable
 
@@ -54,11 +55,13 @@ def pack(config: DataConfig, out: Path, *, workers: int, progress: Progress = la
     reads_all = config.source in ("folder", "clients")  # of a folder: what lies in it would be taken for a class
     if reads_all and config.path is not None and Path(config.path).resolve() in out.resolve().parents:
         raise DataError(f"{out}: lies within what is packed; give another folder")
+    job = PackJob(out, frame, {name: part.pictures for name, part in parts.items()})
+    with enough_memory("lower --size or --workers", DataError):
+        job.check_room(workers)
     out.mkdir(parents=True, exist_ok=True)
     if (out / CARD).exists():
         raise DataError(f"{out}: is packed already; remove it or give another folder")
     with Journal.opened(out, _fingerprint(found, frame, parts)) as journal:
-        job = PackJob(out, frame, {name: part.pictures for name, part in parts.items()})
         for part in job.make_room():
             journal.forget(part)
         _work(job, journal, workers, progress)

@@ -2,7 +2,9 @@
 
 import hashlib
 import io
+import math
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,12 @@ from numpy.typing import NDArray
 from manyheads.data.arrays import content_hashes
 from manyheads.data.frame import Frame
 from manyheads.data.pictures import Pictures
-from manyheads.data.reading import Reading, read_into
-from manyheads.errors import DataError
+from manyheads.data.reading import CHUNK, Reading, read_into
+from manyheads.errors import ConfigurationError, DataError
 from manyheads.files import naming
+from manyheads.memory import check_memory, gigabytes
+
+MOST_WORKERS = 1_024
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +33,21 @@ class PackJob:
 
     def file(self, part: str, kind: str) -> Path:
         return self.out / f"{part}-{kind}.npy"
+
+    def check_room(self, workers: int) -> None:
+        """Refuse what no memory and no disk can hold, before anything is written."""
+        if workers > MOST_WORKERS:
+            raise ConfigurationError(f"--workers {workers}: at most {MOST_WORKERS}")
+        held = min(workers, sum(-(-len(pictures) // CHUNK) for pictures in self.pictures.values()))
+        check_memory(held * CHUNK * math.prod(self.frame.shape), f"{held} x {CHUNK} images of {self.frame.text}")
+        there = next(folder for folder in (self.out, *self.out.absolute().parents) if folder.exists())
+        filled = sum(file.lstat().st_blocks * 512 for file in self.out.glob("*-images.npy"))
+        total = sum(map(len, self.pictures.values())) * math.prod(self.frame.shape)
+        if total > (free := shutil.disk_usage(there).free + filled):
+            raise DataError(
+                f"{self.out}: the images would take {gigabytes(total)}, and the disk has {gigabytes(free)} for them; "
+                "lower --size, or give another folder"
+            )
 
     def make_room(self) -> set[str]:
         """Files of their full size, mostly holes until they are filled; returns the parts that are new."""

@@ -1,5 +1,6 @@
 """Reading pictures into arrays."""
 
+import math
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ from manyheads.data.arrays import Images
 from manyheads.data.frame import Frame
 from manyheads.data.pictures import Array, Pictures, Unreadable, quietly
 from manyheads.errors import DataError
+from manyheads.memory import check_memory
 
 CHUNK = 64  # images read at a time: few enough to keep many workers busy to the end
 
@@ -52,6 +54,7 @@ def read_all(pictures: Pictures, frame: Frame) -> tuple[Images, list[str]]:
 
 
 def _read_all(pictures: Pictures, frame: Frame) -> tuple[Images, list[str]]:
+    check_memory(len(pictures) * math.prod(frame.shape), f"{len(pictures):,} images of {frame.text}")
     out = np.empty((len(pictures), *frame.shape), dtype=np.uint8)
     palette: list[str] = []
     pool = ThreadPoolExecutor(os.cpu_count())  # decoders let go of the interpreter's lock

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from manyheads.errors import ManyheadsError
+from manyheads.memory import enough_memory
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class RemoteTraceback(Exception):
 def attempted(call: Callable[[], Any]) -> Any:
     """What a call gives, or how it failed."""
     try:
-        return call()
+        with enough_memory():
+            return call()
     except ManyheadsError as error:
         return RemoteError(type(error), str(error), "")
     except Exception as error:

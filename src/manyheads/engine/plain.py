@@ -9,9 +9,9 @@ import torch
 from manyheads.algorithms.base import Algorithm
 from manyheads.client.client import Client, learning_rate
 from manyheads.engine.base import Engine, Progress, Window, WindowLosses
-from manyheads.engine.memory import enough_memory
 from manyheads.engine.precision import computing_in
 from manyheads.engine.worker import Trainer, Worker
+from manyheads.memory import enough_memory
 from manyheads.setup.build import Ensemble
 
 

@@ -15,6 +15,7 @@ from manyheads.data.batches import Pixels
 from manyheads.data.views import model_input
 from manyheads.errors import ConfigurationError, ModelError
 from manyheads.imports import Trust
+from manyheads.memory import check_memory
 from manyheads.models.backbones import BACKBONES
 from manyheads.models.dropout import seeded
 from manyheads.models.foreign import ImageShape, embedding_width, is_foreign, make_foreign, refused
@@ -112,6 +113,20 @@ def _own_model(
     foreign_widths: Sequence[int],
     most: int | None,
 ) -> ClientModel:
+    model = without_numbers(config, image_shape, heads, classes, foreign_widths)
+    if most is not None and sum(tensor.numel() for tensor in model.state_dict().values()) > most:
+        raise ModelError(
+            str(config.backbone), f"of width {config.width} holds more numbers than there are to fill it with"
+        )
+    check_memory(4 * sum(parameter.numel() for parameter in model.parameters()), "its weights")
+    # channels_last: the order in which images are stored, and the faster one for convolutions.
+    return model.to_empty(device="cpu").to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
+def without_numbers(
+    config: ModelConfig, image_shape: ImageShape, heads: int, classes: int, foreign_widths: Sequence[int] = ()
+) -> ClientModel:
+    """The shapes of one of our models, which take no memory."""
     assert isinstance(config.backbone, str), "of one client"
     assert isinstance(config.width, int), "of one client"
     if config.backbone not in BACKBONES:
@@ -124,11 +139,7 @@ def _own_model(
         backbone = BACKBONES[config.backbone](image_shape[2], config.width, config.stem)
         whole = config.heads_see == "feature_map"
         positions = _positions(backbone, config.backbone, image_shape) if whole else None
-        model = ClientModel(backbone, backbone.embedding_width, heads, classes, foreign_widths, positions=positions)
-    if most is not None and sum(tensor.numel() for tensor in model.state_dict().values()) > most:
-        raise ModelError(config.backbone, f"of width {config.width} holds more numbers than there are to fill it with")
-    # channels_last: the order in which images are stored, and the faster one for convolutions.
-    return model.to_empty(device="cpu").to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+        return ClientModel(backbone, backbone.embedding_width, heads, classes, foreign_widths, positions=positions)
 
 
 def _positions(backbone: nn.Module, name: str, image_shape: ImageShape) -> int:

@@ -8,9 +8,18 @@ import torch
 from torch import Tensor, nn
 
 from manyheads.errors import ModelError
+from manyheads.memory import ran_out
 from manyheads.models.backbones import has_width
-from manyheads.models.client_model import ClientModel
+from manyheads.models.client_model import ClientModel, evaluating
 from manyheads.models.foreign import ask, refused, shape_text
+
+
+@dataclass
+class Work:
+    """What a pass takes: floating-point operations, and numbers that are kept for the pass back, at least."""
+
+    flops: int = 0
+    kept: int = 0  # of models of others it is not known
 
 
 @dataclass(frozen=True)
@@ -22,6 +31,7 @@ class ModelFacts:
     embedding_width: int
     parameters: int  # with heads and maps
     flops: int  # of a forward pass, for one image
+    kept: int = 0  # numbers of that pass that the pass back needs, at least
 
     def __str__(self) -> str:
         name = f"{self.backbone}, width {self.width}" if has_width(self.backbone) else self.backbone
@@ -36,9 +46,11 @@ def try_out(model: ClientModel, images: Tensor, backbone: str, width: int) -> Mo
     It is used up by that: its BatchNorm statistics have moved.
     """
     _try_evaluation(model, images, backbone)
-    flops = _try_training(model, images, backbone)
+    work = _try_training(model, images, backbone)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    return ModelFacts(backbone, width, model.embedding_width, parameters, flops // len(images))
+    return ModelFacts(
+        backbone, width, model.embedding_width, parameters, work.flops // len(images), work.kept // len(images)
+    )
 
 
 def _try_evaluation(model: ClientModel, images: Tensor, backbone: str) -> None:
@@ -58,21 +70,23 @@ def _try_evaluation(model: ClientModel, images: Tensor, backbone: str) -> None:
         )
 
 
-def _try_training(model: ClientModel, images: Tensor, backbone: str) -> int:
+def _try_training(model: ClientModel, images: Tensor, backbone: str) -> Work:
     """A pass forward, counted, and one back."""
     model.train()
     before = _places(model)
     try:
-        (logits_BHC, embedding_BE), flops = (_count_all if model.foreign else _count_layers)(model, images)
+        (logits_BHC, embedding_BE), work = (_count_all if model.foreign else _count_layers)(model, images)
         logits_BHC.sum().backward()  # type: ignore[no-untyped-call]
     except Exception as error:
+        if ran_out(error):
+            raise
         raise ModelError(backbone, f"in training mode {refused(images, error)}") from None
     _check(embedding_BE, model, backbone, "in training mode")
     moved = [name for name, place in _places(model).items() if before.get(name) != place]
     if moved:
         name = moved[0].removeprefix("backbone.")
         raise ModelError(backbone, f'makes or replaces "{name}" in a pass; make it in __init__ and change it in place')
-    return flops
+    return work
 
 
 def _check(embedding_BE: Tensor, model: ClientModel, backbone: str, when: str) -> None:
@@ -89,7 +103,7 @@ def _places(model: nn.Module) -> dict[str, tuple[int, int]]:
     return {name: (id(tensor), tensor.data_ptr()) for name, tensor in named}
 
 
-def _count_all(model: ClientModel, images: Tensor) -> tuple[tuple[Tensor, Tensor], int]:
+def _count_all(model: ClientModel, images: Tensor) -> tuple[tuple[Tensor, Tensor], Work]:
     """What the model says, and the operations that it took, whatever it is made of."""
     # Imported where they are needed: they bring in a compiler, which takes a second.
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -98,22 +112,28 @@ def _count_all(model: ClientModel, images: Tensor) -> tuple[tuple[Tensor, Tensor
     # Attention that is fused into one kernel would not be counted.
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         said = model(images)
-    return said, counter.get_total_flops()
+    return said, Work(counter.get_total_flops())
 
 
-def _count_layers(model: ClientModel, images: Tensor) -> tuple[tuple[Tensor, Tensor], int]:
+def _count_layers(model: ClientModel, images: Tensor) -> tuple[tuple[Tensor, Tensor], Work]:
     """The same count for our backbones, in which convolutions and linear layers do all the work."""
-    flops = 0
+    work = Work()
 
     def count(module: nn.Module, _: Any, said: Tensor) -> None:
-        nonlocal flops
-        flops += 2 * said.numel() * math.prod(module.get_parameter("weight").shape[1:])
+        work.flops += 2 * said.numel() * math.prod(module.get_parameter("weight").shape[1:])
+        work.kept += said.numel()
 
     layers = [module for module in model.modules() if isinstance(module, nn.Conv2d | nn.Linear)]
     hooks = [layer.register_forward_hook(count) for layer in layers]
     try:
-        said = model(images)
-        return said, flops
+        return model(images), work
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def numbers_kept(model: ClientModel, image_shape: tuple[int, int, int]) -> int:
+    """How many numbers a pass of one of our models keeps for the pass back, for one image; on the meta device."""
+    height, width, channels = image_shape
+    with evaluating(model), torch.no_grad():
+        return _count_layers(model, torch.empty(1, channels, height, width, device="meta"))[1].kept

@@ -17,6 +17,7 @@ from torch.nn.parameter import is_lazy
 from manyheads.config.experiment import ModelConfig
 from manyheads.errors import ConfigurationError, ModelError
 from manyheads.imports import Trust, find, first_line
+from manyheads.memory import ran_out
 from manyheads.models.dropout import named_dropout
 
 ImageShape = tuple[int, int, int]  # height, width, channels
@@ -61,6 +62,8 @@ def ask(backbone: Callable[[Tensor], Any], images: Tensor, name: str) -> Tensor:
     try:
         said = backbone(images)
     except Exception as error:
+        if ran_out(error):
+            raise
         raise ModelError(name, refused(images, error)) from None
     fits = isinstance(said, Tensor) and said.dim() == 2 and len(said) == len(images) and said.numel() > 0
     if fits and said.is_floating_point():

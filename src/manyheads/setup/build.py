@@ -22,6 +22,7 @@ from manyheads.seeds import EVERYONE, generator
 from manyheads.setup.device import device_named
 from manyheads.setup.resolve import resolve
 from manyheads.setup.resolved import ResolvedExperiment
+from manyheads.setup.room import check_room_to_train
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,10 @@ def assemble(
     Without `pretrained`, the files of `model.weights` are not read: for clients that a checkpoint follows.
     """
     where = device_named(device)
-    return build(resolve(experiment, pretrained=pretrained, trust=trust), where, dtype, pretrained=pretrained)
+    resolved = resolve(experiment, pretrained=pretrained, trust=trust)
+    if where.type == "cpu":
+        check_room_to_train(resolved)
+    return build(resolved, where, dtype, pretrained=pretrained)
 
 
 def build(

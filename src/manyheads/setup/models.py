@@ -12,10 +12,12 @@ from manyheads.data.arrays import Dataset
 from manyheads.data.views import model_input
 from manyheads.errors import ConfigurationError, ModelError
 from manyheads.imports import Trust
-from manyheads.models.client_model import make_model
+from manyheads.memory import check_memory, machine_memory
+from manyheads.models.backbones import BACKBONES
+from manyheads.models.client_model import make_model, without_numbers
 from manyheads.models.dropout import seeded
-from manyheads.models.facts import ModelFacts, try_out
-from manyheads.models.foreign import is_foreign
+from manyheads.models.facts import ModelFacts, numbers_kept, try_out
+from manyheads.models.foreign import ImageShape, is_foreign
 from manyheads.seeds import generator
 from manyheads.setup.resolved import heads_of
 
@@ -52,15 +54,34 @@ def _tried(
     images = model_input(torch.from_numpy(dataset.train.images[dataset.train.used[[0, -1]]]), torch.float32)
     try:
         shape, classes = dataset.image_shape, dataset.classes
+        _check_pass(config, shape, heads, classes)
         model = make_model(config, image_shape=shape, heads=heads, classes=classes, rng=rng, trust=trust)
+        numbers = sum(parameter.numel() for parameter in model.parameters())
+        check_memory(12 * numbers, "its weights, gradients and momentum")
         with seeded(rng) if model.foreign else nullcontext():
             return try_out(model, images, backbone, width)
     except ModelError as error:
         raise ConfigurationError(f"client {client} ({backbone}): {error.problem}") from None
     except ConfigurationError as error:
         raise ConfigurationError(f"client {client}: {error}" if is_foreign(backbone) else str(error)) from None
-    except (RuntimeError, MemoryError):
-        key = f"model.width = {width}"
-        if config.heads_see == "feature_map" and not is_foreign(backbone):
-            key += ', model.heads_see = "feature_map"'
-        raise ConfigurationError(f"{key}: such a {backbone} does not fit into memory") from None
+    except (RuntimeError, MemoryError) as error:
+        raise ConfigurationError(_too_large(config, dataset, error)) from None
+
+
+def _check_pass(config: ModelConfig, image_shape: ImageShape, heads: int, classes: int) -> None:
+    """Raise a MemoryError where the memory is too small even for trying out one of our models, on two images."""
+    backbone, width = config.backbone, config.width
+    assert isinstance(width, int), "of one client"
+    at_most = 8 * (100 * width + 400) * image_shape[0] * image_shape[1]  # of any of ours
+    if backbone in BACKBONES and at_most > machine_memory():  # counting takes seconds: torch imports a compiler for it
+        model = without_numbers(config, image_shape, heads, classes)
+        check_memory(8 * numbers_kept(model, image_shape), "a pass of two images")
+
+
+def _too_large(config: ModelConfig, dataset: Dataset, error: Exception) -> str:
+    height, wide, _ = dataset.image_shape
+    keys = f"model.width = {config.width}, model.auxiliary_heads = {config.auxiliary_heads}"
+    if config.heads_see == "feature_map" and not is_foreign(str(config.backbone)):
+        keys += ', model.heads_see = "feature_map"'
+    reason = f" ({error})" if isinstance(error, MemoryError) and str(error) else ""
+    return f"{keys}: such a {config.backbone} for images of {height} x {wide} does not fit into memory{reason}"

@@ -1,5 +1,8 @@
 """Load the data of an experiment, fill in its defaults and find it consistent; nothing is trained or written."""
 
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from manyheads import algorithms
@@ -11,8 +14,10 @@ from manyheads.data.split import default_per_client, split
 from manyheads.errors import ConfigurationError
 from manyheads.graph import CommunicationGraph, with_defaults
 from manyheads.imports import Trust
+from manyheads.memory import enough_memory
 from manyheads.setup.models import try_models
 from manyheads.setup.resolved import ResolvedExperiment
+from manyheads.setup.room import check_room
 from manyheads.setup.validate import check_equal_models, check_whole
 
 
@@ -53,17 +58,26 @@ def resolve(
     graph = _graph(experiment, len(groups))
     parts = split(experiment.data, dataset, experiment.clients, experiment.seed)
     algorithm.check(experiment.training.steps, dataset.classes)
-    problems = []
-    try:
+    problems: list[str] = []
+    with _noted(problems, to_train):
         check_whole(experiment, algorithm, graph, parts, dataset)
+    models = try_models(experiment, dataset, algorithm, pretrained=pretrained, trust=trust)
+    resolved = ResolvedExperiment(experiment, dataset, parts, groups, graph, algorithm, models, trust, tuple(problems))
+    with _noted(problems, to_train):
+        check_room(resolved)
+    check_equal_models(resolved)
+    return replace(resolved, problems=tuple(problems))
+
+
+@contextlib.contextmanager
+def _noted(problems: list[str], to_train: bool) -> Iterator[None]:
+    """What only training would refuse is a note where nothing is to be trained."""
+    try:
+        yield
     except ConfigurationError as error:
         if to_train:
             raise
-        problems = [f"to train, this has to change: {error}"]
-    models = try_models(experiment, dataset, algorithm, pretrained=pretrained, trust=trust)
-    resolved = ResolvedExperiment(experiment, dataset, parts, groups, graph, algorithm, models, trust, tuple(problems))
-    check_equal_models(resolved)
-    return resolved
+        problems.append(f"to train, this has to change: {error}")
 
 
 def _reads_the_same(loaded: ResolvedExperiment, experiment: Experiment, labelled_public: bool, trust: Trust) -> bool:
@@ -114,7 +128,8 @@ def _groups(experiment: Experiment, algorithm: Algorithm) -> tuple[tuple[int, ..
 
 def _graph(experiment: Experiment, nodes: int) -> CommunicationGraph:
     try:
-        return CommunicationGraph(experiment.graph, nodes, experiment.seed)
+        with enough_memory(f"lower clients = {experiment.clients}, or take another graph.name", ConfigurationError):
+            return CommunicationGraph(experiment.graph, nodes, experiment.seed)
     except ConfigurationError as error:
         text = str(error)
         raise ConfigurationError(text.replace("client", "group") if experiment.groups else text) from None

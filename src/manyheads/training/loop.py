@@ -20,6 +20,7 @@ from manyheads.evaluation.accuracy import Evaluation, accuracy_on, evaluation_of
 from manyheads.evaluation.means import hop_means
 from manyheads.evaluation.taught import Taught
 from manyheads.files import write_whole
+from manyheads.memory import enough_memory
 from manyheads.runs.events import Event, LossesEvent, ProbeEvent
 from manyheads.runs.record import Record
 from manyheads.setup.build import Ensemble
@@ -63,7 +64,7 @@ class _Run:
         """Run from the beginning or from the last save, and again from the last save where a worker was lost."""
         e, told = self.ensemble, False
         self.began = time.perf_counter()
-        with one_thread(), stop_requests(self.observer) as stop:
+        with enough_memory(), one_thread(), stop_requests(self.observer) as stop:
             while True:
                 try:
                     with contextlib.closing(ENGINES[self.options.engine](e, self.options)) as engine:

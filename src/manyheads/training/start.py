@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from manyheads.config.experiment import Experiment
-from manyheads.engine.memory import enough_memory
 from manyheads.engine.options import EngineOptions, ResolvedOptions
 from manyheads.engine.resolve import home, resolve_options
 from manyheads.errors import ConfigurationError, TrainingError
+from manyheads.memory import enough_memory
 from manyheads.runs.events import StartEvent
 from manyheads.runs.folder import RunFolder
 from manyheads.runs.manifest import last_save

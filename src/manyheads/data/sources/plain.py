@@ -14,6 +14,7 @@ from manyheads.data.pictures import Array
 from manyheads.data.sources.paths import cannot_read, path_of, where_of
 from manyheads.errors import ConfigurationError, DataError
 from manyheads.files import open_data
+from manyheads.memory import check_memory
 from manyheads.seeds import generator
 
 DIGITS_TEST_SAMPLES = 360
@@ -82,8 +83,12 @@ def _read(config: SourceConfig, path: Path, label: str) -> dict[str, NDArray[Any
     try:
         # allow_pickle stays off: an array of objects could run code when it is loaded.
         with open_data(path) as stream, np.load(stream, allow_pickle=False) as file:
+            sizes = {info.filename.removesuffix(".npy"): info.file_size for info in file.zip.infolist()}
+            check_memory(sum(sizes.get(name, 0) for name in set(wanted)), "its arrays")
             arrays = {name: file[name] for name in dict.fromkeys(wanted) if name in file}
             present = list(file.files)
+    except MemoryError as error:
+        raise DataError(f"{where}: out of memory: {error}; save its images as files and pack these") from None
     except OSError as error:
         raise cannot_read(config, path, error.strerror or "not an .npz file") from None
     except Exception as error:  # whatever a damaged file makes a reader raise

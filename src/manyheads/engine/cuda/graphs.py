@@ -24,9 +24,9 @@ from manyheads.engine.base import Progress, Window, WindowLosses
 from manyheads.engine.cuda.capture import CapturedStep, capture, draws_from_torch, why_not_captured
 from manyheads.engine.cuda.student import Student
 from manyheads.engine.cuda.teachers import Teachers
-from manyheads.engine.memory import KNOBS
 from manyheads.engine.plain import PlainTrainer
 from manyheads.errors import TrainingError
+from manyheads.memory import KNOBS
 
 STREAMS = 8  # clients that train at the same time: more do not make it faster, and each needs its activations
 STEPS_AT_ONCE = 128  # that are loaded, at most

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from manyheads.engine.failure import attempted
-from manyheads.engine.memory import enough_memory
 from manyheads.engine.pickling import packed, unpacked
 from manyheads.engine.plain import PlainTrainer
 from manyheads.engine.precision import computing_in
@@ -18,6 +17,7 @@ from manyheads.engine.ray.cluster import import_ray, reason_of
 from manyheads.engine.remote import ClientPayload, RemoteWorker
 from manyheads.errors import SnapshotError, WorkerLost
 from manyheads.exchange.transport import Answer
+from manyheads.memory import enough_memory
 from manyheads.setup.device import device_named
 
 

@@ -43,7 +43,7 @@ def run_all(
     context = get_context("spawn")  # a fork would lose what a GPU's driver started
     told: Any = context.SimpleQueue()
     others = active_children()
-    most = at_once or max(FULL_GPU, usable_cores())
+    most = max(1, min(at_once or max(FULL_GPU, usable_cores()), len(jobs)))
     with ProcessPoolExecutor(most, context, begin_worker, (told,)) as pool, _listening(told, watching):
         waiting, problems = list(jobs), list[str]()
         running: dict[Future[CellResult | None], Job] = {}

@@ -1,0 +1,68 @@
+"""How much memory this machine has, and what to say if it is too little."""
+
+import contextlib
+import errno
+import os
+import re
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+from manyheads.errors import ManyheadsError, TrainingError
+
+KNOBS = "lower training.batch_size, training.public_batch_size, model.width, clients or algorithm.pool_size"
+OF_CONTAINERS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def machine_memory() -> int:
+    """Return the bytes that a process may use at most: those of the machine or, in a container, of that."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for file in OF_CONTAINERS:
+        with contextlib.suppress(OSError, ValueError):  # there is none, or it says "max"
+            limits.append(int(Path(file).read_text()))
+    own, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return min(limits if own == resource.RLIM_INFINITY else [*limits, own])
+
+
+def check_memory(needed: int, what: str) -> None:
+    """Raise a MemoryError before anything is allocated, if more is needed than the machine has.
+
+    A machine that has little left gives what it is asked for, and then kills whoever fills it.
+    """
+    if needed > machine_memory():
+        raise MemoryError(f"{what} would take {gigabytes(needed)}, and this machine has {gigabytes(machine_memory())}")
+
+
+def gigabytes(count: int) -> str:
+    """
+    >>> gigabytes(24_500_000_000)
+    '24.5 GB'
+    """
+    return f"{count / 1e9:,.1f} GB"
+
+
+@contextlib.contextmanager
+def enough_memory(advice: str = KNOBS, kind: type[ManyheadsError] = TrainingError) -> Iterator[None]:
+    """Where memory runs out, that of a GPU or the machine's: raise one line that says what needs less."""
+    try:
+        yield
+    except (MemoryError, RuntimeError, OSError) as error:
+        if not ran_out(error):
+            raise
+        which = "out of GPU memory" if type(error).__name__ == "OutOfMemoryError" else "out of memory"
+        raise kind(f"{which}: {_reason(error)}; {advice}") from None
+
+
+def ran_out(error: Exception) -> bool:
+    """Whether an error says that there was too little memory; torch has a class for a GPU's only."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    told = "can't allocate memory" in str(error) or "Storage size calculation overflowed" in str(error)
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or told
+
+
+def _reason(error: Exception) -> str:
+    asked = re.search(r"you tried to allocate (\d+) bytes", str(error))
+    if asked:
+        return f"{gigabytes(int(asked[1]))} more were needed"
+    return (str(error).splitlines() or ["there is too little"])[0]

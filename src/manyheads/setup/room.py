@@ -1,0 +1,58 @@
+"""What a run needs of the memory at the very least, before any of it is taken."""
+
+import itertools
+
+from manyheads.errors import ConfigurationError
+from manyheads.memory import check_memory
+from manyheads.setup.resolved import ResolvedExperiment
+
+
+def check_room(resolved: ResolvedExperiment) -> None:
+    """Refuse an experiment that this machine cannot hold, wherever its clients train."""
+    experiment, training = resolved.experiment, resolved.experiment.training
+    pairs, longest = experiment.clients**2 * resolved.heads, _longest_window(resolved)
+    _refuse(f"clients = {experiment.clients}", 32 * pairs, "the accuracy of every client on the data of every client")
+    _refuse(
+        f"training.log_every = {training.log_every}, batch_size = {training.batch_size}",
+        16 * longest * _images(resolved),
+        f"what is drawn at once for {longest:,} steps",
+    )
+    views = experiment.data.public_views
+    if resolved.algorithm.tables(resolved.heads, resolved.dataset.classes) is not None:  # each row then has a place
+        _refuse(f"data.public_views = {views}", 8 * len(resolved.split.public) * views, "a list of all public rows")
+
+
+def check_room_to_train(resolved: ResolvedExperiment) -> None:
+    """Refuse clients and batches that do not fit, where they are in this machine's memory and not in a GPU's."""
+    experiment, training = resolved.experiment, resolved.experiment.training
+    _refuse(
+        f"clients = {experiment.clients}, model.width = {experiment.model.width}",
+        12 * sum(model.parameters for model in resolved.models),
+        "the weights, gradients and momentum of all clients",
+    )
+    _refuse(
+        f"training.batch_size = {training.batch_size}, public_batch_size = {training.public_batch_size}",
+        4 * _images(resolved) * max(model.kept for model in resolved.models),
+        "what a step keeps for its pass back",
+    )
+
+
+def _refuse(keys: str, needed: int, what: str) -> None:
+    try:
+        check_memory(needed, what)
+    except MemoryError as error:
+        raise ConfigurationError(f"{keys}: {error}; lower {'one of them' if ',' in keys else 'it'}") from None
+
+
+def _images(resolved: ResolvedExperiment) -> int:
+    """Of one step of one client."""
+    training = resolved.experiment.training
+    return training.batch_size + (training.public_batch_size if resolved.algorithm.reads_public else 0)
+
+
+def _longest_window(resolved: ResolvedExperiment) -> int:
+    """How many steps lie between two edges at most, as far as the experiment says so."""
+    experiment = resolved.experiment
+    edges = sorted({0, *resolved.exchange_steps, experiment.training.steps})
+    apart = max((stop - start for start, stop in itertools.pairwise(edges)), default=1)
+    return min(apart, experiment.training.log_every, experiment.evaluate.every)
