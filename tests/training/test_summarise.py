@@ -36,6 +36,7 @@ def ended(experiment: Experiment) -> tuple[Summary, list[Event]]:
             private=resolved.split.private[i],
             primary_labels=resolved.split.primary_labels[i],
             bytes_received=10**9 + i,
+            refused=0,
         )
         for i in range(clients)
     ]
