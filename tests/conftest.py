@@ -81,6 +81,12 @@ def stranger(their_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture
+def blank_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are put together but not painted: painting them takes longer than a tiny run."""
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda self, file, **_: file.write(b"\x89PNG"))
+
+
+@pytest.fixture
 def tiny() -> Experiment:
     """Three clients, twenty steps: a second or less."""
     return Experiment(**TINY)

@@ -15,6 +15,8 @@ from manyheads import ConfigurationError, Experiment, load_model
 from manyheads.cli import app
 from manyheads.report.text import percent
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +103,7 @@ def test_compare_and_export(tiny_file: Path) -> None:
     assert re.search(r"\| one +\| +3 \|", result.output)
     assert 'one: algorithm.name = "mhd"' in result.output
     assert 'two: algorithm.name = "separate"' in result.output
-    assert Path("both.png").stat().st_size > 1_000
+    assert Path("both.png").exists()
     exported = call("export", "one", "--client", "1", "--out", "model")
     assert exported.exit_code == 0, exported.output
     card = Path("model/README.md").read_text()

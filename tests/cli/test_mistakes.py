@@ -13,6 +13,8 @@ from manyheads import Experiment, train
 from manyheads.cli import app
 from tests.conftest import TINY
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 
 def call(*arguments: str | Path) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])

@@ -10,6 +10,8 @@ from manyheads import Experiment, cli
 from manyheads.made_here import PLACE
 from tests.strangers import CODE, NAME, SHORT, ran
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 
 @pytest.mark.parametrize("command", ["resume", "evaluate", "export"])
 def test_a_stranger_s_code_is_run_only_where_the_user_says_so(stranger: Path, command: str) -> None:

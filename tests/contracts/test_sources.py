@@ -21,6 +21,7 @@ from manyheads.data.arrays import Dataset
 from manyheads.data.loading import load
 from manyheads.data.pack import pack
 from manyheads.data.sources import SOURCES
+from manyheads.data.sources.plain import digits_table
 from manyheads.runs.summary import Summary
 from tests.conftest import TINY
 from tests.data.made import (
@@ -62,13 +63,11 @@ Maker = Callable[[Path, pytest.MonkeyPatch], Made]
 
 
 def digits(path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
-    from sklearn.datasets import load_digits
-
-    changed = load_digits()
-    changed.images[3, 0, 0] = 16.0 - changed.images[3, 0, 0]
+    changed = digits_table()
+    changed[3, 0] = 16.0 - changed[3, 0]
 
     def change() -> None:
-        monkeypatch.setattr("sklearn.datasets.load_digits", lambda: changed)
+        monkeypatch.setattr("manyheads.data.sources.plain.digits_table", lambda: changed)
 
     return Made({"source": "digits"}, change, tuple("0123456789"), (8, 8, 1), bright=False)
 

@@ -9,6 +9,7 @@ import pytest
 from manyheads import ConfigurationError, DataError
 from manyheads.config.data import DataConfig
 from manyheads.data.loading import load
+from manyheads.data.sources.plain import digits_table
 
 
 @pytest.mark.parametrize("source", ["digits", "npz"])
@@ -24,6 +25,13 @@ def test_every_source_gives_whole_arrays(source: str, small_npz: Path) -> None:
         assert 0 <= labels.min() <= labels.max() < data.classes
     assert data.train.images.shape[1:] == data.test.images.shape[1:] == data.image_shape
     assert data.fingerprint() == load(config).fingerprint()
+
+
+def test_digits_are_those_of_scikit_learn() -> None:
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(return_X_y=True)
+    assert np.array_equal(digits_table(), np.column_stack([pixels, labels]))
 
 
 def test_digits_are_all_there() -> None:

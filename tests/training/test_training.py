@@ -1,6 +1,8 @@
 """The loop over windows."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,19 @@ from manyheads.setup.build import Ensemble, assemble
 from manyheads.training.loop import windows
 from manyheads.training.observer import SilentObserver
 from tests.runs.conftest import StopAt
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_run_imports_no_more_than_it_needs() -> None:
+    """A second each for SymPy and scikit-learn is as much as a small run takes."""
+    script = (
+        "import sys; from tests.conftest import TINY; from manyheads import Experiment, train\n"
+        "train(Experiment(**TINY))\n"
+        "print({'sympy', 'sklearn', 'scipy', 'pandas', 'matplotlib'} & sys.modules.keys())"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
 
 
 def test_windows_meet_at_every_edge() -> None:

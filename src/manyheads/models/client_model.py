@@ -120,7 +120,7 @@ def _own_model(
         )
     check_memory(4 * sum(parameter.numel() for parameter in model.parameters()), "its weights")
     # channels_last: the order in which images are stored, and the faster one for convolutions.
-    return model.to_empty(device="cpu").to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+    return _with_memory(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
 def without_numbers(
@@ -140,6 +140,16 @@ def without_numbers(
         whole = config.heads_see == "feature_map"
         positions = _positions(backbone, config.backbone, image_shape) if whole else None
         return ClientModel(backbone, backbone.embedding_width, heads, classes, foreign_widths, positions=positions)
+
+
+def _with_memory(model: ClientModel) -> ClientModel:
+    """The model with room for its numbers on the CPU. `to_empty` does the same and imports SymPy for it: a second."""
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            setattr(module, name, nn.Parameter(torch.empty(parameter.shape, dtype=parameter.dtype)))
+        for name, buffer in module.named_buffers(recurse=False):
+            setattr(module, name, torch.empty(buffer.shape, dtype=buffer.dtype))
+    return model
 
 
 def _positions(backbone: nn.Module, name: str, image_shape: ImageShape) -> int:
@@ -169,7 +179,7 @@ def _foreign_model(
         width = embedding_width(backbone, str(config.backbone), image_shape)
     with torch.device("meta"):
         model = ClientModel(nn.Identity(), width, heads, classes, foreign_widths, foreign=True)
-    model = model.to_empty(device="cpu")
+    model = _with_memory(model)
     model.backbone = backbone
     return model
 

@@ -34,6 +34,8 @@ from manyheads.studies.paper.runner import run_all
 from manyheads.studies.paper.scales import SCALES
 from tests.studies.paper import Here
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
