@@ -4,6 +4,8 @@ import errno
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -143,6 +145,16 @@ def test_a_run_on_a_full_disk_names_the_file(tiny_file: Path, monkeypatch: pytes
     assert file in result.stderr or file == "experiment.toml"  # of which there is a folder only when it is written
     assert not list(Path.cwd().rglob("*.partial"))
     assert Path("new").exists() == (file != "experiment.toml")
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["compare", "run"]], ids=" ".join)
+def test_a_full_disk_behind_standard_output(run: Path, arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "manyheads", *arguments]
+    environment = os.environ | {"PYTHONUNBUFFERED": ""}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=environment)
+    assert done.stderr == "error: standard output: No space left on device\n"
+    assert done.returncode == 2
 
 
 def test_the_demo_leaves_what_it_did_not_make(monkeypatch: pytest.MonkeyPatch, tiny: Experiment) -> None:

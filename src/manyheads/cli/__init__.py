@@ -1,6 +1,8 @@
 """The command line. Every mistake ends in one line on standard error and exit status 2."""
 
+import errno
 import functools
+import os
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -16,6 +18,7 @@ from manyheads.printable import printable
 from manyheads.version import __version__
 
 MISTAKE, STOPPED = 2, 130
+OF_PRINTING = (errno.ENOSPC, errno.EPIPE, errno.EIO)  # where no file is named: those that are written name themselves
 COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "run": run,
@@ -45,6 +48,7 @@ def guarded(name: str, function: Callable[..., None]) -> Callable[..., None]:
         try:
             with enough_memory():
                 function(*args, **kwargs)
+                sys.stdout.flush()
         except Stopped as stopped:
             print(f"\n{printable(str(stopped))}", file=sys.stderr)
             raise typer.Exit(STOPPED) from None
@@ -52,7 +56,8 @@ def guarded(name: str, function: Callable[..., None]) -> Callable[..., None]:
             print(f"error: {printable(str(error))}", file=sys.stderr)
             raise typer.Exit(MISTAKE) from None
         except OSError as error:
-            print(printable(f"error: {error.filename or name}: {error.strerror or error}"), file=sys.stderr)
+            place = error.filename or ("standard output" if error.errno in OF_PRINTING else name)
+            print(printable(f"error: {place}: {error.strerror or error}"), file=sys.stderr)
             raise typer.Exit(MISTAKE) from None
         except KeyboardInterrupt:
             print("\nleft at once; a run continues from its last save with: manyheads resume RUN", file=sys.stderr)
@@ -63,7 +68,7 @@ def guarded(name: str, function: Callable[..., None]) -> Callable[..., None]:
 
 def version(show: bool) -> None:
     if show:
-        print(f"manyheads {__version__}")
+        print(f"manyheads {__version__}", flush=True)
         raise typer.Exit()
 
 
@@ -79,4 +84,13 @@ for _name, _function in COMMANDS.items():
 
 
 def main() -> None:
-    app()
+    try:
+        app()
+    except OSError as error:  # of --help and --version
+        print(f"error: standard output: {error.strerror or error}", file=sys.stderr)
+        sys.exit(MISTAKE)
+    finally:
+        try:
+            sys.stdout.flush()
+        except OSError:  # was told; Python would try once more when it ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
