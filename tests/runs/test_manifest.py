@@ -13,9 +13,11 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from manyheads import ManyheadsError, RunError, load_model, resume
+from manyheads import Experiment, ManyheadsError, RunError, load_model, resume, train
+from manyheads.errors import Interrupted
 from manyheads.runs.manifest import Manifest, read_manifest
 from manyheads.studies.judge import judge
+from tests.runs.conftest import StopAt
 
 Body = dict[str, Any]
 
@@ -135,8 +137,8 @@ def test_a_manifest_of_a_later_version_says_so(stopped: Path) -> None:
 )
 def test_names_that_no_file_of_ours_has(stopped: Path, name: str) -> None:
     manifest = read_manifest(stopped)
-    shown = manifest.clients[0].model_dump() | {"pool": [name]}
-    clients = [shown, *(client.model_dump() for client in manifest.clients[1:])]
+    shown = manifest.clients[0].model_dump(exclude_defaults=True) | {"pool": [name]}
+    clients = [shown, *(client.model_dump(exclude_defaults=True) for client in manifest.clients[1:])]
     reseal(stopped, clients=clients, files={**manifest.files, name: "0" * 64})
     assert "names files that are not those of its clients" in refused(resume, stopped)
 
@@ -186,6 +188,35 @@ def test_states_that_fit_no_model(stopped: Path, run: Path, change: Any) -> None
 def test_snapshots_that_fit_no_model(stopped: Path, change: Any) -> None:
     replace_tensors(stopped, change, "snapshot")
     assert "does not fit" in refused(resume, stopped)
+
+
+DENSITY = {"algorithm": {"confidence": "density"}}
+FEDMD = {
+    "algorithm": {"name": "fedmd", "first_private_steps": 4, "digest_steps": 8, "revisit_steps": 8},
+    "model": {"auxiliary_heads": 0},
+    "training": {"steps": 20},
+}
+
+
+@pytest.mark.parametrize(
+    ("values", "key"), [(DENSITY, "density whitening_EE"), (FEDMD, "consensus")], ids=["mhd", "fedmd"]
+)
+def test_what_an_algorithm_kept_of_a_client_fits_its_model(
+    tiny: Experiment, tmp_path: Path, values: Body, key: str
+) -> None:
+    with pytest.raises(Interrupted):
+        train(tiny.with_values(**values), tmp_path / "made", observer=StopAt(25))
+    kinds = {"state": f"memory {key}", **({"snapshot": key} if "density" in key else {})}
+    for kind, name in kinds.items():
+        for wrong in (lambda t: t[:1].clone(), lambda t: torch.full_like(t, torch.nan), lambda t: t.bool()):
+            run = Path(shutil.copytree(tmp_path / "made", tmp_path / "run"))
+
+            def spoil(tensors: dict[str, Tensor], name: str = name, wrong: Any = wrong) -> dict[str, Tensor]:
+                return tensors | {name: wrong(tensors[name])}
+
+            replace_tensors(run, spoil, kind)
+            assert "does not fit" in refused(resume, run)
+            shutil.rmtree(run)
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")], ids=str)

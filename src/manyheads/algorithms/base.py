@@ -180,6 +180,10 @@ class Algorithm:
         """Ask for what the pool needs at `step` and a save does not hold, because owners keep it."""
         return []
 
+    def memory_fits(self, client: Client, step: int) -> bool:
+        """Whether what a save at `step` holds of `client.memory` is what this algorithm keeps there."""
+        return True
+
     def plan(self, client: Client, start: int, stop: int) -> WindowPlan:
         """Every draw and factor for steps start ... stop - 1."""
         return WindowPlan()

@@ -99,6 +99,13 @@ class FedMD(Algorithm):
         ordered = sorted(received, key=lambda snapshot: snapshot.client)
         client.memory["consensus"] = sum_of_scores(ordered, rows) / len(ordered)
 
+    def memory_fits(self, client: Client, step: int) -> bool:
+        consensus = client.memory.get("consensus")
+        if consensus is None:
+            return step < self._first
+        form = (len(self._aligned(client, 0)), client.model.shape_HC[1])
+        return consensus.shape == form and consensus.is_floating_point() and bool(torch.isfinite(consensus).all())
+
     def plan(self, client: Client, start: int, stop: int) -> WindowPlan:
         """Which phase each step belongs to, and the public rows of the steps that read any."""
         assert client.public is not None

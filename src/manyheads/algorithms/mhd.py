@@ -159,6 +159,10 @@ class MHD(Algorithm):
         """What a fitted confidence learns of the client, as it is now."""
         client.memory.update(self.measure.saved(self.measure.fit(client, step)))
 
+    @torch.no_grad()
+    def memory_fits(self, client: Client, step: int) -> bool:
+        return self.measure.works_with(self.measure.loaded(client.memory), client.model)
+
     def collect(self, client: Client, neighbours: Neighbours, step: int) -> list[Snapshot]:
         """At the start a pool full of snapshots, neighbour by neighbour; later that of a random neighbour.
 

@@ -65,7 +65,8 @@ def restored_snapshot(name: str, tensors: Mapping[str, Tensor], origins: Sequenc
     """Return the snapshot of a save, wherever its client lives."""
     origin, message = origins[owner_of(name)], tensors.get("message")
     if message is None:
-        fits = _fits(tensors, checkpoint(origin.replica.state))
+        fit, model = origin.confidence.loaded(tensors), origin.replica.model
+        fits = _fits(tensors, checkpoint(origin.replica.state)) and origin.confidence.works_with(fit, model)
     else:
         fits = origin.schema is not None and message.dtype == torch.uint8
     if not fits:

@@ -15,7 +15,7 @@ from manyheads.algorithms.base import Algorithm, Neighbours
 from manyheads.client.client import Client
 from manyheads.client.state import ClientState, Snapshots, restore_client, restored_snapshot, states_of
 from manyheads.engine.base import Progress, Window, WindowLosses
-from manyheads.errors import SnapshotError
+from manyheads.errors import START_AGAIN, RunError, SnapshotError
 from manyheads.evaluation.accuracy import Scores, score
 from manyheads.evaluation.taught import Taught, who_taught_whom
 from manyheads.exchange.asking import Answers, Asking, Promise
@@ -170,6 +170,8 @@ class Worker:
         entries = {name: restored_snapshot(name, own, origins) for name, own in snapshots.items()}
         for client in self._e.clients:
             restore_client(client, states[client.index], "the last save")
+            if not self._e.resolved.algorithm.memory_fits(client, step):
+                raise RunError(f"the last save: what is kept of {client.name} does not fit its model; {START_AGAIN}")
             client.owner.restore(snapshot for snapshot in entries.values() if snapshot.client == client.index)
             pool = [entries[name] for name in states[client.index].pool]
             client.pool.entries = [origins[snapshot.client].held(snapshot) for snapshot in pool]

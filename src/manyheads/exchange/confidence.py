@@ -52,6 +52,16 @@ class Confidence:
             return outputs
         return Outputs(outputs.probabilities_BHC, outputs.embedding_BE, self.measure(outputs, tensors))
 
+    def works_with(self, tensors: Tensors, model: ClientModel) -> bool:
+        """Whether `measure` can do with these tensors what it does with those of a fit; it is asked about nothing."""
+        like, (heads, classes) = next(model.parameters()), model.shape_HC
+        even, nothing = like.new_full((1, heads, classes), 1 / classes), like.new_zeros(1, model.embedding_width)
+        try:
+            sure_BH = self.measured(Outputs(even, nothing), tensors).confidence_BH
+            return sure_BH is None or (sure_BH.shape == (1, heads) and bool(torch.isfinite(sure_BH).all()))
+        except Exception:  # whatever tensors of another form lead to
+            return False
+
     def saved(self, tensors: Tensors) -> dict[str, Tensor]:
         """Return the tensors under the names by which they are saved with a client or its checkpoint."""
         return {f"{self.name} {key}": tensor for key, tensor in tensors.items()}

@@ -115,9 +115,7 @@ def _own_model(
 ) -> ClientModel:
     model = without_numbers(config, image_shape, heads, classes, foreign_widths)
     if most is not None and sum(tensor.numel() for tensor in model.state_dict().values()) > most:
-        raise ModelError(
-            str(config.backbone), f"of width {config.width} holds more numbers than there are to fill it with"
-        )
+        raise ModelError(str(config.backbone), "does not fit: it holds more numbers than there are to fill it with")
     check_memory(4 * sum(parameter.numel() for parameter in model.parameters()), "its weights")
     # channels_last: the order in which images are stored, and the faster one for convolutions.
     return _with_memory(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
