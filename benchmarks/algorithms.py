@@ -8,7 +8,7 @@ any: FedMD takes its private and its public batches in different steps, so it ha
 
 from collections.abc import Sequence
 
-from many import arguments, hardware, publish, received, rows, run_all, spread
+from many import arguments, hardware, markdown_table, publish, received, run_all, spread
 from manyheads import Experiment
 from manyheads.report.text import Judged
 from manyheads.runs.summary import Summary
@@ -75,7 +75,7 @@ def main() -> None:
     last = f"seeds {options.first} to {options.first + options.seeds - 1}"
     text = f"""`python benchmarks/algorithms.py --seeds {options.seeds}`, {last}; {hardware()}.
 
-{rows(header, lines)}"""
+{markdown_table(header, lines)}"""
     publish("algorithms", text, options)
 
 

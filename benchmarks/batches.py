@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from many import add_write, processor, publish, rows
+from many import add_write, markdown_table, processor_name, publish
 from manyheads.config.experiment import ModelConfig
 from manyheads.data.batches import Pixels, Samples
 from manyheads.models.client_model import initialise, make_model
@@ -105,10 +105,10 @@ def main() -> None:
         for autocast in ((False, True) if device.type == "cuda" else (False,))
     ]
     header = ["views", "step in", "batch, ms", "step, ms", "share", "target", ""]
-    where = torch.cuda.get_device_name() if device.type == "cuda" else f"{processor()}, one thread"
+    where = torch.cuda.get_device_name() if device.type == "cuda" else f"{processor_name()}, one thread"
     command = f"`python benchmarks/batches.py --device {options.device}`"
     about = f"{command}, medians of {options.rounds} alternating rounds; {where}, torch {torch.__version__}."
-    publish(f"batches {options.device}", f"{about}\n\n{rows(header, table)}", options)
+    publish(f"batches {options.device}", f"{about}\n\n{markdown_table(header, table)}", options)
 
 
 if __name__ == "__main__":

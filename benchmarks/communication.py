@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from many import hardware, parser_for, publish, received, rows, run_all, spread
+from many import hardware, markdown_table, parser_for, publish, received, run_all, spread
 from manyheads import Experiment
 from manyheads.algorithms.mhd import MHD
 from manyheads.config.experiment import ModelConfig
@@ -141,7 +141,7 @@ def accuracies(experiments: dict[str, Experiment], options: argparse.Namespace) 
     seeds = f"seeds {options.first} to {options.first + options.seeds - 1}"
     header = ["what is exchanged", "private, main", "shared, last head", "against weights", "received per client"]
     command = f"`python benchmarks/communication.py --only {options.only} --seeds {options.seeds}`"
-    return f"{command}, {seeds}; {hardware()}.\n\n{rows(header, lines)}"
+    return f"{command}, {seeds}; {hardware()}.\n\n{markdown_table(header, lines)}"
 
 
 def main() -> None:
@@ -157,11 +157,11 @@ def main() -> None:
     elif options.only == "estimate":
         columns = ["what is sent", "numbers", "bytes", "steps for a round, by numbers", "by bytes"]
         command = "`python benchmarks/communication.py --only estimate`, from sizes of messages."
-        publish("communication-estimate", f"{command}\n\n{rows(columns, estimate())}", options)
+        publish("communication-estimate", f"{command}\n\n{markdown_table(columns, estimate())}", options)
     else:
         columns = ["received at an exchange", "bytes", f"in {EXCHANGES} exchanges", "times fewer than FedAvg"]
         command = "`python benchmarks/communication.py --only counted`, from encoded messages."
-        publish("communication-counted", f"{command}\n\n{rows(columns, counted())}", options)
+        publish("communication-counted", f"{command}\n\n{markdown_table(columns, counted())}", options)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ Beside the accuracies: how often the chosen teacher was right, on public samples
 
 import numpy as np
 
-from many import arguments, hardware, publish, rows, run_all, spread
+from many import arguments, hardware, markdown_table, publish, run_all, spread
 from manyheads.exchange.named_confidences import CONFIDENCES
 from manyheads.studies.demo import demo_experiment
 
@@ -28,7 +28,7 @@ def main() -> None:
     seeds = f"seeds {options.first} to {options.first + options.seeds - 1}"
     text = f"""`python benchmarks/confidence.py --seeds {options.seeds}`, {seeds}; {hardware()}.
 
-{rows(["confidence", "private, main", *heads, "chosen teacher right, heads 1 to 3"], lines)}"""
+{markdown_table(["confidence", "private, main", *heads, "chosen teacher right, heads 1 to 3"], lines)}"""
     publish("confidence", text, options)
 
 

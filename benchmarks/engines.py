@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from many import add_write, processor, publish, rows
+from many import add_write, markdown_table, processor_name, publish
 from manyheads import Experiment
 from manyheads.algorithms.base import Algorithm
 from manyheads.client.client import Client
@@ -208,18 +208,18 @@ def main() -> None:
     if options.device == "cpu":
         for model in options.model or SHAPES:
             table += cpu_rows(model, on_the_cpu(model, options.rounds or SHAPES[model]["rounds"], names))
-            print(rows([""] * 5, table), flush=True)
+            print(markdown_table([""] * 5, table), flush=True)
         header = ["model", "engine", "client-steps/s", "x plain", "target"]
-        about = f"{command}; {processor()}, {usable_cores()} cores, torch {torch.__version__}."
+        about = f"{command}; {processor_name()}, {usable_cores()} cores, torch {torch.__version__}."
     else:
         at = speeds(torch.device("cuda"))
         for model in options.model or GPU_MODELS:
             table += gpu_rows(model, on_the_gpu(model, options.rounds or 3, names), at)
-            print(rows([""] * 7, table), flush=True)
+            print(markdown_table([""] * 7, table), flush=True)
         header = ["model", "engine", "client-steps/s", "x plain", "ms per client-step", "of the floor", "target"]
         reached = f"a product reaches {at.operations / 1e12:.0f} TFLOP/s, a copy {at.bytes / 1e12:.2f} TB/s"
         about = f"{command}; {torch.cuda.get_device_name()}, torch {torch.__version__}, bf16; {reached}."
-    publish(f"engines {options.device}", f"{about}\n\n{rows(header, table)}", options)
+    publish(f"engines {options.device}", f"{about}\n\n{markdown_table(header, table)}", options)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from many import add_write, publish, rows, spread
+from many import add_write, markdown_table, publish, spread
 from manyheads import Experiment, train
 from manyheads.engine.cuda.graphs import CudaTrainer
 from manyheads.engine.plain import LocalEngine, PlainTrainer
@@ -125,10 +125,11 @@ def main() -> None:
     other = "cuda" if torch.cuda.is_available() else "cpu"
     name = torch.cuda.get_device_name() if other == "cuda" else "no GPU: the CPU against itself"
     header = ["", "engine", "numbers", "steps", "difference", "target", ""]
-    page = f"`python benchmarks/exactness.py`; {name}, torch {torch.__version__}.\n\n{rows(header, compare(other))}"
+    table = markdown_table(header, compare(other))
+    page = f"`python benchmarks/exactness.py`; {name}, torch {torch.__version__}.\n\n{table}"
     if other == "cuda" and options.seeds:
         header = [f"accuracy in %, seeds 0 to {options.seeds - 1}", "private", *(f"shared, head {k}" for k in range(4))]
-        page += f"\n\n{rows(header, accuracies(options.seeds))}"
+        page += f"\n\n{markdown_table(header, accuracies(options.seeds))}"
     publish("exactness", page, options)
 
 

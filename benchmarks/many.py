@@ -13,8 +13,8 @@ import torch
 
 from manyheads import Experiment, train
 from manyheads.runs.summary import Summary
-from manyheads.studies.paper.one_job import processor as processor
-from manyheads.studies.paper.page import rows as rows
+from manyheads.studies.paper.cell_worker import processor_name as processor_name
+from manyheads.studies.paper.page import markdown_table as markdown_table
 
 Summaries = dict[str, list[Summary]]
 
@@ -65,7 +65,7 @@ def received(summaries: Sequence[Summary]) -> str:
 
 def hardware() -> str:
     """Where a table was made."""
-    return f"{processor()}, one thread a run, torch {torch.__version__}, float32"
+    return f"{processor_name()}, one thread a run, torch {torch.__version__}, float32"
 
 
 def publish(name: str, text: str, options: argparse.Namespace) -> None:

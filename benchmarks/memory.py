@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from many import add_write, processor, publish, rows
+from many import add_write, markdown_table, processor_name, publish
 from manyheads import Experiment, train
 from manyheads.config.data import DataConfig
 from manyheads.data.pack import pack
@@ -86,8 +86,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         table = [measure(times * options.images, Path(name)) for times in TIMES]
     header = ["training images", "pixels", "RssAnon, largest", "RssFile, largest"]
-    about = f"`python benchmarks/memory.py --images {options.images}`; {processor()}, torch {torch.__version__}."
-    publish("memory", f"{about}\n\n{rows(header, table)}", options)
+    about = f"`python benchmarks/memory.py --images {options.images}`; {processor_name()}, torch {torch.__version__}."
+    publish("memory", f"{about}\n\n{markdown_table(header, table)}", options)
 
 
 if __name__ == "__main__":

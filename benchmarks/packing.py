@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from many import add_write, processor, publish, rows
+from many import add_write, markdown_table, processor_name, publish
 from manyheads.config.data import DataConfig
 from manyheads.data.pack import pack
 
@@ -115,8 +115,8 @@ def main() -> None:
     header = ["workers", "bare loop, s", "packing, s", "ratio", "target", "", "as many bare loops at once, ratio"]
     workers = " ".join(map(str, options.workers))
     command = f"`python benchmarks/packing.py --images {options.images} --workers {workers}`"
-    about = f"{command}, medians of {options.rounds} alternating rounds; {processor()}, {os.cpu_count()} cores."
-    publish(f"packing {os.cpu_count()} cores", f"{about}\n\n{rows(header, table)}", options)
+    about = f"{command}, medians of {options.rounds} alternating rounds; {processor_name()}, {os.cpu_count()} cores."
+    publish(f"packing {os.cpu_count()} cores", f"{about}\n\n{markdown_table(header, table)}", options)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ import safetensors.torch
 import torch
 from numpy.typing import NDArray
 
-from many import add_write, processor, publish, rows
+from many import add_write, markdown_table, processor_name, publish
 from manyheads.config.data import DataConfig
 from manyheads.config.experiment import ModelConfig
 from manyheads.data.loading import load
@@ -321,7 +321,7 @@ def table(name: str, found: dict[str, list[dict[str, Any]] | str], options: argp
         f"{settings['samples']} samples, {rounds} rounds of {settings['local_steps']} steps, batches of "
         f"{settings['batch_size']}. {verdict(done)}"
     )
-    return f"{about}\n\n{rows([*header, 'of by hand', 'of manyheads'], lines)}"
+    return f"{about}\n\n{markdown_table([*header, 'of by hand', 'of manyheads'], lines)}"
 
 
 def verdict(done: dict[str, dict[str, Any]]) -> str:
@@ -365,7 +365,7 @@ def main() -> None:
     only = f" --workload {options.workload}" if options.workload else ""
     about = (
         f"`python benchmarks/peers.py --engine {options.engine}{only}`, medians of {options.rounds_of_measurement}; "
-        f"{processor()}, {cores} cores, torch {torch.__version__}, one thread per process, Python {python}."
+        f"{processor_name()}, {cores} cores, torch {torch.__version__}, one thread per process, Python {python}."
     )
     publish("peers", "\n\n".join([about, *(table(name, found[name], options) for name in names)]), options)
 

@@ -13,7 +13,7 @@ from statistics import mean
 import torch
 from torch import Tensor
 
-from many import arguments, hardware, rows
+from many import arguments, hardware, markdown_table
 from manyheads import Experiment, train
 from manyheads.exchange.density import Density
 from manyheads.runs.summary import Summary
@@ -105,7 +105,7 @@ def main() -> None:
         shared = mean(part["shared_accuracy"][-1] for part in judged)
         lines.append([name, f"{100 * private:.1f}", f"{100 * shared:.1f}"])
     print(f"Validation accuracy in %, seeds {seeds[0]} to {seeds[-1]}; {hardware()}.\n")
-    print(rows(["", "private, main", "shared, last head"], lines))
+    print(markdown_table(["", "private, main", "shared, last head"], lines))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from many import add_write, processor, publish, rows
+from many import add_write, markdown_table, processor_name, publish
 from manyheads import Experiment
 from manyheads.engine.base import Window
 from manyheads.engine.cuda.graphs import CudaTrainer
@@ -144,12 +144,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for knob in chosen:
             table += measure(knob, options.device, Path(folder))
-            print(rows([""] * 6, table[-len(KNOBS[knob]) :]), flush=True)
-    where = torch.cuda.get_device_name() if options.device == "cuda" else f"{processor()}, one thread"
+            print(markdown_table([""] * 6, table[-len(KNOBS[knob]) :]), flush=True)
+    where = torch.cuda.get_device_name() if options.device == "cuda" else f"{processor_name()}, one thread"
     only = f' --only "{options.only}"' if options.only else ""
     about = f"`python benchmarks/scaling.py --device {options.device}{only}`; {where}, torch {torch.__version__}."
     header = ["", "step, ms", "of the base", "snapshots, MB", "of the base", f"target {TARGET}"]
-    publish(f"scaling {options.device}", f"{about}\n\n{rows(header, table)}", options)
+    publish(f"scaling {options.device}", f"{about}\n\n{markdown_table(header, table)}", options)
 
 
 if __name__ == "__main__":

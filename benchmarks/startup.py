@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from manyheads.studies.paper.one_job import processor
+from manyheads.studies.paper.cell_worker import processor_name
 
 TARGET = 0.5
 EXPERIMENT = 'clients = 4\n[data]\nsource = "digits"\n'
@@ -65,7 +65,7 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "experiment.toml").write_text(EXPERIMENT)
-        print(f"{processor()}; Python {platform.python_version()}; {rounds} rounds")
+        print(f"{processor_name()}; Python {platform.python_version()}; {rounds} rounds")
         print(f"{'manyheads ...':<76} exit   best median")
         for line in LINES:
             found = [cpu_seconds(line, folder) for _ in range(rounds)]

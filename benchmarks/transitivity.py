@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from many import Summaries, arguments, hardware, publish, rows, run_all, spread
+from many import Summaries, arguments, hardware, markdown_table, publish, run_all, spread
 from manyheads import Experiment
 from manyheads.report.figures import save_figure
 from manyheads.report.text import head_name
@@ -69,7 +69,7 @@ def main() -> None:
     seeds = f"seeds {options.first} to {options.first + options.seeds - 1}"
     text = f"""`python benchmarks/transitivity.py --seeds {options.seeds}`, {seeds}; {hardware()}.
 
-{rows(["graph", "whose digits", *heads, "embedding allows"], lines)}
+{markdown_table(["graph", "whose digits", *heads, "embedding allows"], lines)}
 
 ![Accuracy by head on the digits of clients one, two and three hops away](images/transitivity.png)"""
     publish("transitivity", text, options)

@@ -22,7 +22,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from many import rows
+from many import markdown_table
 
 HERE = Path(__file__).resolve().parents[1]
 MEASURED = ("step", "losses", "private_accuracy", "shared_accuracy", "by_hop", "chosen_by_class", "right_by_class")
@@ -34,7 +34,7 @@ def in_this_process(options: argparse.Namespace) -> dict[str, Any]:
     import manyheads
     from manyheads import train
     from manyheads.studies.paper.code_of_numbers import code_of_numbers
-    from manyheads.studies.paper.names import NAMES
+    from manyheads.studies.paper.names import REPRODUCTIONS
     from manyheads.studies.paper.scales import SCALES
     from manyheads.training.observer import SilentObserver
 
@@ -45,7 +45,7 @@ def in_this_process(options: argparse.Namespace) -> dict[str, Any]:
         def progressed(self, client_steps: int) -> None:
             moments.append((client_steps, time.perf_counter()))
 
-    cell = scale.at(NAMES[options.name].cells(scale)[options.cell], options.data)
+    cell = scale.with_data(REPRODUCTIONS[options.name].cells(scale)[options.cell], options.data)
     values = {"steps": options.steps, "warmup_steps": options.steps // 10, "save_seconds": 3600.0}
     with TemporaryDirectory() as place:
         folder = Path(place) / "run"
@@ -110,7 +110,9 @@ def main() -> None:
         ]
         for name, runs in found.items()
     ]
-    print(rows(["version", "code", "numbers", "ms/step", *(f"{part}, s" for part in PARTS), "in all, s"], table))
+    print(
+        markdown_table(["version", "code", "numbers", "ms/step", *(f"{part}, s" for part in PARTS), "in all, s"], table)
+    )
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from manyheads.imports import Trust
 from manyheads.models.client_model import ClientModel, make_model
 from manyheads.setup.build import assemble
 from manyheads.setup.resolve import resolve
-from manyheads.studies.judge import judge
+from manyheads.studies.reevaluate import reevaluate
 from tests.runs.conftest import StopAt
 
 RESNET: dict[str, Any] = {"backbone": "resnet18", "width": 2}
@@ -210,7 +210,7 @@ def test_the_file_is_read_when_first_weights_are_made_and_never_again(tiny: Expe
     assert torch.equal(load_model(tmp_path / "run", 1)(images), said)
     export(tmp_path / "run", 1, tmp_path / "out")
     assert torch.equal(load_model(tmp_path / "out")(images), said)
-    assert judge(tmp_path / "run").measured["test"]["shared_accuracy"] == whole.summary["shared_accuracy"]
+    assert reevaluate(tmp_path / "run").measured["test"]["shared_accuracy"] == whole.summary["shared_accuracy"]
     resolve(experiment)  # what needs no weights does not ask for them
     with pytest.raises(ConfigurationError, match="cannot be read"):
         train(experiment)

@@ -16,7 +16,7 @@ from torch import Tensor
 from manyheads import Experiment, ManyheadsError, RunError, load_model, resume, train
 from manyheads.errors import Interrupted
 from manyheads.runs.manifest import Manifest, read_manifest
-from manyheads.studies.judge import judge
+from manyheads.studies.reevaluate import reevaluate
 from tests.runs.conftest import StopAt
 
 Body = dict[str, Any]
@@ -180,7 +180,7 @@ def test_states_that_fit_no_model(stopped: Path, run: Path, change: Any) -> None
     replace_tensors(stopped, change)
     assert "does not fit" in refused(resume, stopped)
     replace_tensors(run, change)
-    for use in (judge, load_model):
+    for use in (reevaluate, load_model):
         assert "does not fit" in refused(use, run)
 
 
@@ -225,7 +225,7 @@ def test_weights_that_are_no_numbers_are_not_used(stopped: Path, run: Path, numb
         tensors["values"][7] = number
         return tensors
 
-    for place, uses in ((stopped, (resume,)), (run, (judge, load_model))):
+    for place, uses in ((stopped, (resume,)), (run, (reevaluate, load_model))):
         replace_tensors(place, spoil)
         for use in uses:
             assert "holds a number that is not finite" in refused(use, place)
@@ -246,7 +246,7 @@ def test_weights_that_are_no_numbers_are_not_used(stopped: Path, run: Path, numb
 )
 def test_files_that_hold_no_tensors(run: Path, content: bytes) -> None:
     put_content(run, min(read_manifest(run).files), content)
-    for use in (judge, load_model):
+    for use in (reevaluate, load_model):
         assert min(read_manifest(run).files) in refused(use, run) or content.endswith(b"{}")
 
 
@@ -270,7 +270,7 @@ def header(**tensor: Any) -> bytes:
 )
 def test_headers_that_promise_what_is_not_there(run: Path, content: bytes) -> None:
     put_content(run, min(read_manifest(run).files), content)
-    for use in (judge, load_model):
+    for use in (reevaluate, load_model):
         refused(use, run)
 
 
@@ -287,19 +287,19 @@ def test_a_run_is_not_measured_by_another_experiment(run: Path, before: str, aft
     path = run / "experiment.toml"
     assert before in path.read_text()
     path.write_text(path.read_text().replace(before, after))
-    for use in (judge, load_model):
+    for use in (reevaluate, load_model):
         assert "is a checkpoint of another experiment" in refused(use, run)
     path.write_text(path.read_text().replace(after, before))
-    judge(run)
+    reevaluate(run)
 
 
 def test_a_save_in_the_middle_is_not_the_end(run: Path, stopped: Path) -> None:
     shutil.rmtree(run / "checkpoints")
     shutil.copytree(stopped / "checkpoints", run / "checkpoints")
-    for use in (judge, load_model):
+    for use in (reevaluate, load_model):
         assert "is of step 10 of 20" in refused(use, run)
     shutil.rmtree(run / "checkpoints")
-    for use in (judge, load_model):
+    for use in (reevaluate, load_model):
         assert "holds no weights" in refused(use, run)
 
 

@@ -58,7 +58,14 @@ def reproduce(
     """Reproduce the paper's tables and figures: run the cells that are not stored, then check its claims."""
     check_seeds(seeds)
     from manyheads.runs.read import check_no_run
-    from manyheads.studies.paper.arguments import RUNS, Request, chosen, only_cell, results_folder, scale_named
+    from manyheads.studies.paper.arguments import (
+        RUNS,
+        Request,
+        chosen_reproductions,
+        only_cell,
+        results_folder,
+        scale_named,
+    )
 
     screen, size, stored = Screen(quiet), scale_named(scale), results_folder(folder_given(results, "--results"))
     place = folder_given(out) or RUNS
@@ -85,19 +92,19 @@ def reproduce(
     if toml:
         only_cell(asked)
     elif names or not (show_list or page is not None):
-        chosen(asked)
+        chosen_reproductions(asked)
     from manyheads.studies.paper import command, show
     from manyheads.studies.paper.verify import verify as verify_stored
 
     if show_list and not names:
         screen.show(show.list_table(size, stored))
     elif show_list:
-        for one in chosen(asked):
+        for one in chosen_reproductions(asked):
             screen.show(show.cells_table(one, size, stored))
     elif toml:
-        print(command.one_cell(asked), end="")
+        print(command.cell_to_change(asked), end="")
     elif show_stored:
-        show.show(screen, chosen(asked), asked)
+        show.show_stored(screen, chosen_reproductions(asked), asked)
     elif verify:
         verify_stored(screen, asked)
     elif names or page is None:

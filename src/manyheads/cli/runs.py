@@ -187,9 +187,9 @@ def evaluate_run(
     check_device(device)
     read_summary(folder)
     read_manifest(folder, ended=True)
-    from manyheads.studies.judge import judge
+    from manyheads.studies.reevaluate import reevaluate
 
-    judged = judge(folder, device=device, with_probe=with_probe, trust_code=trust_code)
+    judged = reevaluate(folder, device=device, with_probe=with_probe, trust_code=trust_code)
     write_whole(folder / "evaluation.json", json.dumps(judged.measured, indent=1).encode())
     _show_tables(screen, judged.summary.model_copy(update={"taught": None}))  # that was counted while it trained
     screen.say(f"Written: {folder / 'evaluation.json'}")

@@ -1,1 +1,1 @@
-"""Runs that belong together."""
+"""Studies: runs that belong together."""

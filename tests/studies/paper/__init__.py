@@ -5,14 +5,14 @@ from concurrent.futures import Executor, Future
 from typing import Any
 
 from manyheads.studies.paper.measures import TableResults
-from manyheads.studies.paper.results import CellResult, OfClient
+from manyheads.studies.paper.results import CellResult, ClientAccuracies
 
 
-def a_result(shared: float, seed: int = 0, heads: int = 1, **values: object) -> CellResult:
+def make_result(shared: float, seed: int = 0, heads: int = 1, **values: object) -> CellResult:
     """Two clients; the last head has this shared accuracy, each one before a point less."""
     by_head = [shared - 0.01 * (heads - 1 - head) for head in range(heads)]
     private = [0.9] * heads
-    client = OfClient(backbone="cnn", width=16, private_accuracy=private, shared_accuracy=by_head)
+    client = ClientAccuracies(backbone="cnn", width=16, private_accuracy=private, shared_accuracy=by_head)
     given: dict[str, object] = {
         "cell": "heads s = 100", "scale": "digits", "seed": seed, "key": "0", "code": "0", "experiment": {},
         "data": None, "version": "0", "torch": "0", "hardware": "a laptop", "engine": "plain", "precision": "float32",
@@ -23,15 +23,15 @@ def a_result(shared: float, seed: int = 0, heads: int = 1, **values: object) -> 
     return CellResult.model_validate(given | values)
 
 
-def found_with(cells: Mapping[str, Sequence[float]], heads: int = 1, doubt: float = 0.0) -> TableResults:
+def results_with(cells: Mapping[str, Sequence[float]], heads: int = 1, doubt: float = 0.0) -> TableResults:
     """Shared accuracies of the last head, by cell and seed."""
     return TableResults(
-        {cell: {seed: a_result(value, seed, heads) for seed, value in enumerate(by)} for cell, by in cells.items()},
+        {cell: {seed: make_result(value, seed, heads) for seed, value in enumerate(by)} for cell, by in cells.items()},
         doubt,
     )
 
 
-class Here(Executor):
+class InThisProcess(Executor):
     """Runs a job at once, in this process: to start others takes longer than most tests."""
 
     def __init__(self, *_: Any) -> None:

@@ -7,10 +7,10 @@ import pytest
 
 from manyheads.studies.paper.claims import Check, Claim, above, at, highest, near, rising
 from manyheads.studies.paper.measures import LAST, PRIVATE, SHARED, TableResults
-from manyheads.studies.paper.names import NAMES
+from manyheads.studies.paper.names import REPRODUCTIONS
 from manyheads.studies.paper.results import read_results
 from manyheads.studies.paper.scales import SCALES, Scale
-from tests.studies.paper import found_with
+from tests.studies.paper import results_with
 
 RESULTS = Path(__file__).parents[3] / "experiments" / "mhd" / "results"
 
@@ -21,7 +21,7 @@ def verdict(claim: Claim, found: TableResults) -> str | None:
 
 
 def test_it_holds_where_every_seed_says_so_and_not_where_none_does() -> None:
-    found = found_with({"a": [0.5, 0.6], "b": [0.4, 0.5], "c": [0.55, 0.55]})
+    found = results_with({"a": [0.5, 0.6], "b": [0.4, 0.5], "c": [0.55, 0.55]})
     a, b, c = (at(cell, LAST) for cell in "abc")
     assert verdict(Claim("", [above(a, b)]), found) == "yes"
     assert verdict(Claim("", [above(b, a)]), found) == "no"
@@ -31,7 +31,7 @@ def test_it_holds_where_every_seed_says_so_and_not_where_none_does() -> None:
 
 
 def test_one_check_that_fails_is_enough() -> None:
-    found = found_with({"a": [0.5], "b": [0.4], "c": [0.6]})
+    found = results_with({"a": [0.5], "b": [0.4], "c": [0.6]})
     assert verdict(Claim("", rising(at("b", LAST), at("a", LAST), at("c", LAST))), found) == "yes"
     assert verdict(Claim("", rising(at("a", LAST), at("b", LAST), at("c", LAST))), found) == "no"
     assert verdict(Claim("", [near(at("a", LAST), at("b", LAST), within=10.1)]), found) == "yes"
@@ -39,16 +39,16 @@ def test_one_check_that_fails_is_enough() -> None:
 
 
 def test_a_cell_that_was_not_run_leaves_it_open() -> None:
-    assert verdict(Claim("", [above(at("a", LAST), at("missing", LAST))]), found_with({"a": [0.5]})) is None
+    assert verdict(Claim("", [above(at("a", LAST), at("missing", LAST))]), results_with({"a": [0.5]})) is None
 
 
 def test_only_seeds_that_both_have_are_compared() -> None:
-    found = found_with({"a": [0.5, 0.1], "b": [0.4]})
+    found = results_with({"a": [0.5, 0.1], "b": [0.4]})
     assert (at("a", LAST) - at("b", LAST)).of(found) == pytest.approx({0: 10.0})
 
 
 def test_ratios_and_the_highest_of_several() -> None:
-    found = found_with({"low": [0.2], "mid": [0.5], "high": [0.6]})
+    found = results_with({"low": [0.2], "mid": [0.5], "high": [0.6]})
     low, mid, high = (at(cell, LAST) for cell in ("low", "mid", "high"))
     share = (mid - low).percent_of(high - low)
     assert share.of(found) == pytest.approx({0: 75.0})
@@ -58,7 +58,7 @@ def test_ratios_and_the_highest_of_several() -> None:
 
 
 def test_each_part_is_judged_by_the_seeds_that_it_has() -> None:
-    found = found_with({"a": [0.5, 0.7], "b": [0.4, 0.4], "c": [0.1], "d": [0.45, 0.35]})
+    found = results_with({"a": [0.5, 0.7], "b": [0.4, 0.4], "c": [0.1], "d": [0.45, 0.35]})
     a, b, c, d = (at(cell, LAST) for cell in "abcd")
     judged = Claim("", [above(a, b), above(c, b, by=-40.0)]).verdict(found)
     assert judged is not None
@@ -73,7 +73,7 @@ def test_each_part_is_judged_by_the_seeds_that_it_has() -> None:
 
 
 def test_one_seed_close_to_a_bound_decides_nothing() -> None:
-    found = found_with({"a": [0.5], "b": [0.498], "c": [0.4, 0.41], "d": [0.401, 0.411]}, doubt=0.3)
+    found = results_with({"a": [0.5], "b": [0.498], "c": [0.4, 0.41], "d": [0.401, 0.411]}, doubt=0.3)
     a, b, c, d = (at(cell, LAST) for cell in "abcd")
     for close in (above(a, b), above(b, a), near(a, b, within=0.4), above(a, c, by=9.9)):
         assert verdict(Claim("", [close]), found) == "unclear"
@@ -89,15 +89,15 @@ def test_one_seed_close_to_a_bound_decides_nothing() -> None:
 def test_how_close_is_too_close_was_measured(scale: Scale) -> None:
     stored = read_results(RESULTS, scale.name)
     deviations = []
-    for one in NAMES.values():
-        found = one.found(scale, stored)
+    for one in REPRODUCTIONS.values():
+        found = one.results(scale, stored)
         by_part = [check.quantity.of(found) for claim in one.claims_at(scale) for check in claim.checks]
         deviations += [stdev(by_seed.values()) for by_seed in by_part if len(by_seed) == 3]
     assert median(deviations) == pytest.approx(scale.doubt, abs=0.1)
 
 
 def test_parts_say_what_they_compare_and_where_it_must_lie() -> None:
-    found = found_with({"a": [0.5], "b": [0.4], "c": [0.4049]}, heads=2)
+    found = results_with({"a": [0.5], "b": [0.4], "c": [0.4049]}, heads=2)
     a, b, c = (at(cell, LAST) for cell in "abc")
 
     def words(check: Check) -> str:
@@ -119,7 +119,7 @@ def test_parts_say_what_they_compare_and_where_it_must_lie() -> None:
 
 
 def test_measures_are_percent_of_the_head_they_name() -> None:
-    found = found_with({"a": [0.5]}, heads=3)
+    found = results_with({"a": [0.5]}, heads=3)
     result = found.cells["a"][0]
     assert LAST.of(result) == pytest.approx(50.0)
     assert SHARED.of(result) == pytest.approx(48.0)  # each head of these is a point above the one before
@@ -127,7 +127,7 @@ def test_measures_are_percent_of_the_head_they_name() -> None:
 
 
 def test_a_part_that_holds_for_some_seeds_leaves_it_unclear() -> None:
-    found = found_with({"a": [0.5, 0.3], "b": [0.4, 0.4], "c": [0.45, 0.45]})
+    found = results_with({"a": [0.5, 0.3], "b": [0.4, 0.4], "c": [0.45, 0.45]})
     both = Claim("", [above(at("a", LAST), at("b", LAST)), above(at("b", LAST), at("a", LAST))])
     assert verdict(both, found) == "unclear"
     assert (

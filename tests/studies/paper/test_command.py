@@ -22,17 +22,17 @@ from manyheads.errors import Stopped
 from manyheads.rounding import rounding
 from manyheads.setup.resolve import resolve
 from manyheads.studies.paper import command
+from manyheads.studies.paper.cell_worker import processor_name
 from manyheads.studies.paper.claims import Claim, above, at
 from manyheads.studies.paper.code_of_numbers import code_of_numbers
 from manyheads.studies.paper.jobs import Job
-from manyheads.studies.paper.keys import key_of
+from manyheads.studies.paper.keys import cell_key
 from manyheads.studies.paper.measures import LAST, SHARED
-from manyheads.studies.paper.names import NAMES
-from manyheads.studies.paper.one_job import processor
+from manyheads.studies.paper.names import REPRODUCTIONS
 from manyheads.studies.paper.reproduction import Reproduction
 from manyheads.studies.paper.runner import run_all
 from manyheads.studies.paper.scales import SCALES
-from tests.studies.paper import Here
+from tests.studies.paper import InThisProcess
 
 pytestmark = pytest.mark.usefixtures("blank_pictures")
 
@@ -45,7 +45,7 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def quick(quick_in_workers: Reproduction, monkeypatch: pytest.MonkeyPatch) -> Reproduction:
-    monkeypatch.setattr("manyheads.studies.paper.runner.ProcessPoolExecutor", Here)
+    monkeypatch.setattr("manyheads.studies.paper.runner.ProcessPoolExecutor", InThisProcess)
     return quick_in_workers
 
 
@@ -61,7 +61,7 @@ def quick_in_workers(tiny: Experiment, monkeypatch: pytest.MonkeyPatch) -> Repro
         printed={("together", LAST.label): 54.5},
         claims=(Claim("Together is better.", [above(at("together", LAST), at("alone", LAST))]),),
     )
-    monkeypatch.setitem(NAMES, "quick", one)
+    monkeypatch.setitem(REPRODUCTIONS, "quick", one)
     return one
 
 
@@ -137,7 +137,7 @@ def test_what_was_stopped_elsewhere_is_not_skipped_or_forgotten(
     quick: Reproduction, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = {name: cell.with_values(training={"steps": 6}) for name, cell in quick.cells(SCALES["digits"]).items()}
-    monkeypatch.setitem(NAMES, "slow", replace(quick, name="slow", cells=lambda scale: other))
+    monkeypatch.setitem(REPRODUCTIONS, "slow", replace(quick, name="slow", cells=lambda scale: other))
     with monkeypatch.context() as for_once:
         for_once.setattr("manyheads.studies.paper.command.run_all", stopped_after_one)
         assert call("quick", "--again", "--at-once", "1").exit_code == 130
@@ -168,7 +168,7 @@ def test_what_is_stored_can_be_seen_without_the_data(quick: Reproduction, monkey
 def test_one_cell_that_fails_does_not_hide_the_others(quick: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
     cells = quick.cells(SCALES["digits"])
     wild = cells["together"].with_values(training={"learning_rate": 1e6})
-    monkeypatch.setitem(NAMES, "quick", replace(quick, cells=lambda scale: cells | {"together": wild}))
+    monkeypatch.setitem(REPRODUCTIONS, "quick", replace(quick, cells=lambda scale: cells | {"together": wild}))
     result = call("quick")
     assert result.exit_code == 2
     assert "alone" in result.output
@@ -184,7 +184,7 @@ def test_they_answer_to_what_the_paper_calls_them(name: str, here: str) -> None:
 
 
 def test_without_a_gpu_it_says_first_how_long_it_takes(quick: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manyheads.studies.paper.command.seconds_for", lambda job: 5400.0)
+    monkeypatch.setattr("manyheads.studies.paper.command.estimated_seconds", lambda job: 5400.0)
     assert "hours" not in call("quick", "--only", "alone").output
     monkeypatch.setitem(SCALES, "digits", replace(SCALES["digits"], for_gpu=True))
     output = call("quick", "--only", "alone", "--again", "--device", "cpu").output
@@ -214,9 +214,9 @@ def test_the_paper_s_names_need_no_quotes_and_may_stand_beside_ours() -> None:
     assert all(f"{one}: nothing" in output for one in ("self", "regularization", "heterogeneous"))
     assert output.count(": nothing of this is stored") == 3
     assert "--results REPOSITORY/experiments/mhd/results" in output
-    assert refused("Table 12") == "error: Table 12: is none of those that manyheads reproduce --list shows"
-    assert "Figs. 5-3: is none" in refused("Figs. 5-3")
-    assert "Appendix C: is none" in refused("Appendix C")
+    assert refused("Table 12") == "error: Table 12: not one of those that manyheads reproduce --list shows"
+    assert "Figs. 5-3: not one of" in refused("Figs. 5-3")
+    assert "Appendix C: not one of" in refused("Appendix C")
     assert "Table: unknown name" in refused("Table")
 
 
@@ -225,7 +225,7 @@ def test_a_cell_can_be_had_as_a_file_to_start_from(quick: Reproduction) -> None:
     cell = quick.cells(SCALES["digits"])["alone"]
     assert Experiment.from_toml(printed) == cell.with_values(evaluate={"every": cell.training.steps // 6})
     complete = call("quick", "--only", "together", "--toml").output
-    assert key_of(Experiment.from_toml(complete).with_values(algorithm={"top_k": None})) == key_of(
+    assert cell_key(Experiment.from_toml(complete).with_values(algorithm={"top_k": None})) == cell_key(
         quick.cells(SCALES["digits"])["together"]
     )
     assert "nu_aux = 3.0" in complete
@@ -248,7 +248,7 @@ def test_a_verification_that_was_stopped_outlives_one_of_other_names(quick: Repr
     call("quick", "--only", "alone")
     left = Path("runs/reproduce/verified/digits/another")
     left.mkdir(parents=True)
-    assert "1 of 1 gave every number as it is stored" in call("quick", "--verify").output
+    assert "1 of 1 gave exactly the stored numbers" in call("quick", "--verify").output
     assert left.is_dir()
     assert not (left.parent / "quick").exists()
 
@@ -260,17 +260,17 @@ def test_what_is_stored_can_be_verified(quick: Reproduction) -> None:
     stored = sorted(Path("runs/reproduce/results/digits").iterdir())
     checked = call("quick", "--verify")
     assert checked.exit_code == 0
-    assert "quick alone, seed 1: the numbers that are stored" in checked.output
-    assert "2 of 2 gave every number as it is stored\n" in checked.output
+    assert "quick alone, seed 1: exactly the stored numbers" in checked.output
+    assert "2 of 2 gave exactly the stored numbers\n" in checked.output
     more = call("quick", "--verify", "--only", "alone", "--seeds", "3").output
-    assert "2 of 2 gave every number as it is stored; 1 more that were asked for are not stored" in more
+    assert "2 of 2 gave exactly the stored numbers; another 1 are not stored" in more
     assert not Path("runs/reproduce/verified").exists()
     told = json.loads(stored[0].read_text())
     told["shared_accuracy"][0] += 0.0123
     stored[0].write_text(json.dumps(told))
     checked = call("quick", "--verify", "--seeds", "1")
     assert checked.exit_code == 2
-    assert "other numbers than are stored (not the same: shared_accuracy)" in " ".join(checked.output.split())
+    assert "other numbers than the stored ones (different: shared_accuracy)" in " ".join(checked.output.split())
     assert "means over clients are at most 1.2 points apart, of all accuracies 1.2" in " ".join(checked.stderr.split())
     assert "other-numbers/" in checked.stderr
     assert len(list(Path("runs/reproduce/other-numbers/digits/quick").iterdir())) == 1
@@ -280,15 +280,15 @@ def test_what_is_stored_can_be_verified(quick: Reproduction) -> None:
     stored[0].write_text(json.dumps(told))
     checked = call("quick", "--verify")
     assert checked.exit_code == 2
-    assert "0 points apart, of all accuracies 50. On a processor that rounds otherwise" in " ".join(
+    assert "0 points apart, of all accuracies 50. A processor that rounds differently" in " ".join(
         checked.stderr.split()
     )
-    said, here = " ".join(checked.output.split()), processor()
-    assert f"(those are by other code, no code ; those are by {here} (rounding upwards), plain" in said
-    assert f"these by {here} (rounding {rounding()}), plain" in said
+    said, here = " ".join(checked.output.split()), processor_name()
+    assert f"(stored by other code, no code ; stored by {here} (rounding upwards), plain" in said
+    assert f"now by {here} (rounding {rounding()}), plain" in said
     assert torch.backends.cpu.get_cpu_capability() in here
-    assert "not the same: clients)" in said
-    assert "1 of 2 gave other numbers than are stored" in checked.stderr
+    assert "different: clients)" in said
+    assert "1 of 2 gave other numbers than the stored ones" in checked.stderr
     assert json.loads(stored[0].read_text()) == told  # nothing that is stored is replaced
 
 
@@ -339,19 +339,19 @@ def test_stored_results_of_other_data_are_not_passed_off(
         cell: experiment.with_values(data={"source": "npz", "path": "it.npz"})
         for cell, experiment in quick.cells(SCALES["digits"]).items()
     }
-    monkeypatch.setitem(NAMES, "quick", replace(quick, cells=lambda scale: cells))
+    monkeypatch.setitem(REPRODUCTIONS, "quick", replace(quick, cells=lambda scale: cells))
     first = call("quick", "--data", tmp_path / "mine").output
     assert "2 runs to do, 0 stored" in first
     assert "other data" not in first + call("quick", "--data", tmp_path / "mine").output
     again = call("quick", "--data", tmp_path / "yours").output
-    assert "2 of these stored results were made of other data" in " ".join(again.split())
+    assert "2 of these stored results were made from other data" in " ".join(again.split())
     assert "2 of these stored" in " ".join(call("quick", "--show", "--data", tmp_path / "yours").output.split())
     assert "0 runs to do, 2 stored" in again
 
 
 def test_everything_is_listed() -> None:
     output = call("--list", "--scale", "cifar100").output
-    assert all(name in output for name in NAMES)
+    assert all(name in output for name in REPRODUCTIONS)
 
 
 @pytest.mark.parametrize(
@@ -359,7 +359,7 @@ def test_everything_is_listed() -> None:
     [
         ([], "NAME: missing; manyheads reproduce --list shows what there is"),
         (["hedas"], 'hedas: unknown name; did you mean "heads"?'),
-        (["Table 12"], "Table 12: is none of those"),
+        (["Table 12"], "Table 12: not one of those"),
         (["--page", "."], "--page .: give a file, such as results.md"),
         (["heads", "--scale", "cifar"], '--scale cifar: unknown scale; did you mean "cifar100"?'),
         (["heads", "--only", "s = 100, 5 heads"], '--only "s = 100, 5 heads": there is no such cell'),
@@ -381,13 +381,13 @@ def test_mistakes_end_in_one_line(arguments: list[str], says: str) -> None:
     assert len(line.splitlines()) == 1
 
 
-@pytest.mark.parametrize("name", [name for name, one in NAMES.items() if "imagenet" in one.scales])
+@pytest.mark.parametrize("name", [name for name, one in REPRODUCTIONS.items() if "imagenet" in one.scales])
 def test_the_papers_settings_load_and_check_on_a_packed_folder(name: str, stand_in: Path) -> None:
     scale = SCALES["imagenet"]
-    first, *_ = cells = list(NAMES[name].cells(scale).values())
-    loaded = resolve(scale.at(first, stand_in))
+    first, *_ = cells = list(REPRODUCTIONS[name].cells(scale).values())
+    loaded = resolve(scale.with_data(first, stand_in))
     assert loaded.dataset.classes == 1000
-    resolve(scale.at(cells[-1], stand_in), loaded=loaded)
+    resolve(scale.with_data(cells[-1], stand_in), loaded=loaded)
 
 
 def test_they_start_and_say_how_long_they_take(
@@ -400,8 +400,8 @@ def test_they_start_and_say_how_long_they_take(
         "training": {"batch_size": 8, "public_batch_size": 8},
         "model": {"backbone": "resnet8", "width": 4},
     }
-    mhd = scale.at(scale.mhd.with_values(**less), stand_in)
+    mhd = scale.with_data(scale.mhd.with_values(**less), stand_in)
     job = Job("baselines s = 100, MHD", "imagenet", mhd, tmp_path / "run", ResolvedOptions("plain"))
-    command.try_all(Screen(quiet=True), [job], 2)
+    command.try_cells(Screen(quiet=True), [job], 2)
     assert "1/1 baselines s = 100, MHD: 2 steps in" in capsys.readouterr().out
-    assert "hours on this hardware" in command.estimate([job])
+    assert "hours on this hardware" in command.estimate_text([job])

@@ -9,25 +9,25 @@ import pytest
 from manyheads.setup.resolve import resolve
 from manyheads.studies.paper.code_of_numbers import code_of_numbers
 from manyheads.studies.paper.figures import FIGURES
-from manyheads.studies.paper.keys import key_of
+from manyheads.studies.paper.keys import cell_key
 from manyheads.studies.paper.measures import BEST, HEADS, LAST, SHARED, BySeed, Measure, TableResults
-from manyheads.studies.paper.names import NAMES
-from manyheads.studies.paper.page import results_page, table, warnings
+from manyheads.studies.paper.names import REPRODUCTIONS
+from manyheads.studies.paper.page import results_page, table_rows, warning_texts
 from manyheads.studies.paper.reproduction import Printed, Reproduction
 from manyheads.studies.paper.results import read_results, write_result
 from manyheads.studies.paper.scales import SCALES, Scale
-from manyheads.studies.paper.show import draw, list_table
-from tests.studies.paper import a_result
+from manyheads.studies.paper.show import draw_picture, list_table
+from tests.studies.paper import make_result
 
 ROOT = Path(__file__).parents[3]
-EVERY = [(one, scale) for one in NAMES.values() for scale in SCALES.values() if scale.name in one.scales]
+EVERY = [(one, scale) for one in REPRODUCTIONS.values() for scale in SCALES.values() if scale.name in one.scales]
 IDS = [f"{one.name}-{scale.name}" for one, scale in EVERY]
 
 
 def all_run(one: Reproduction, scale: Scale) -> TableResults:
     """Results of all cells, as they could be."""
     hops = {hop: [0.5] * 5 for hop in ("0", "1", "2", "3", "none")}
-    result = a_result(
+    result = make_result(
         0.5, heads=5, by_hop=hops, after={"digest": [0.4, 0.5], "revisit": [0.4, 0.5]}, probe=[0.6, 0.7],
         validation={"private_accuracy": [0.5], "shared_accuracy": [0.5]},
     )  # fmt: skip
@@ -35,13 +35,13 @@ def all_run(one: Reproduction, scale: Scale) -> TableResults:
 
 
 def test_they_are_known_by_their_names() -> None:
-    assert all(one.name == name for name, one in NAMES.items())
+    assert all(one.name == name for name, one in REPRODUCTIONS.items())
 
 
 @pytest.mark.parametrize(("one", "scale"), EVERY, ids=IDS)
 def test_cells_differ_from_each_other(one: Reproduction, scale: Scale) -> None:
     cells = one.cells(scale)
-    assert len({key_of(cell) for cell in cells.values()}) == len(cells)
+    assert len({cell_key(cell) for cell in cells.values()}) == len(cells)
 
 
 @pytest.mark.parametrize(("one", "scale"), EVERY, ids=IDS)
@@ -51,7 +51,7 @@ def test_every_claim_can_be_judged_and_every_printed_number_has_a_place(one: Rep
     labels = {measure.label for measure in one.measures}
     assert {label for _, label in one.printed} <= labels
     assert {cell for cell, _ in one.printed} <= found.cells.keys()
-    header, lines = table(one, found)
+    header, lines = table_rows(one, found)
     assert set(header[2:]) == labels
     assert [line[0] for line in lines] == list(one.cells(scale))
 
@@ -71,7 +71,7 @@ class InThePaper(TableResults):
         return {0: self.printed[cell, label]} if (cell, label) in self.printed else {}
 
 
-@pytest.mark.parametrize("one", NAMES.values(), ids=list(NAMES))
+@pytest.mark.parametrize("one", REPRODUCTIONS.values(), ids=list(REPRODUCTIONS))
 def test_the_papers_claims_hold_for_the_papers_numbers(one: Reproduction) -> None:
     """What it prints no number for cannot be judged; what is judged must hold, or the claim is not the paper's."""
     found = InThePaper({cell: {} for cell in one.cells(SCALES["cifar100"])}, printed=one.printed)
@@ -84,7 +84,7 @@ def test_the_papers_claims_hold_for_the_papers_numbers(one: Reproduction) -> Non
 @pytest.mark.parametrize(("one", "scale"), EVERY, ids=IDS)
 def test_it_can_be_drawn(one: Reproduction, scale: Scale, tmp_path: Path) -> None:
     found = all_run(one, scale)
-    assert draw(one, scale, found, tmp_path).stat().st_size > 5_000
+    assert draw_picture(one, scale, found, tmp_path).stat().st_size > 5_000
     assert all(axes.has_data() for axes in FIGURES[one.figure](one, found).axes)
     none_run = TableResults({cell: {} for cell in found.cells})
     drawn = [axes for axes in FIGURES[one.figure](one, none_run).axes if axes.has_data()]
@@ -93,7 +93,7 @@ def test_it_can_be_drawn(one: Reproduction, scale: Scale, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", ["heads", "regularization"])
 def test_a_figure_stands_beside_the_paper_s(name: str) -> None:
-    one = NAMES[name]
+    one = REPRODUCTIONS[name]
     figure = FIGURES[one.figure](one, all_run(one, SCALES["digits"]))
 
     def drawn(whose: str) -> set[float]:
@@ -104,7 +104,9 @@ def test_a_figure_stands_beside_the_paper_s(name: str) -> None:
     assert drawn("here") == ({46.0, 47.0, 48.0, 49.0, 50.0, 90.0} if name == "heads" else {46.0, 47.0, 90.0})
 
 
-@pytest.mark.parametrize("one", [one for one in NAMES.values() if "digits" in one.scales], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "one", [one for one in REPRODUCTIONS.values() if "digits" in one.scales], ids=lambda one: one.name
+)
 def test_cells_of_digits_can_be_trained(one: Reproduction) -> None:
     for cell in one.cells(SCALES["digits"]).values():
         resolve(cell)
@@ -128,14 +130,16 @@ def as_cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("one", [one for one in NAMES.values() if "cifar100" in one.scales], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "one", [one for one in REPRODUCTIONS.values() if "cifar100" in one.scales], ids=lambda one: one.name
+)
 def test_cells_of_cifar100_can_be_trained(one: Reproduction, as_cifar: Path) -> None:
     scale = SCALES["cifar100"]
     for cell in one.cells(scale).values():
-        resolve(scale.at(cell, as_cifar))
+        resolve(scale.with_data(cell, as_cifar))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", REPRODUCTIONS)
 def test_it_has_a_note(name: str) -> None:
     note = (ROOT / "experiments" / "mhd" / name / "README.md").read_text()
     assert f"manyheads reproduce {name}" in note
@@ -156,7 +160,7 @@ def test_the_imagenet_scale_is_the_papers() -> None:
 
 def test_the_page_is_what_the_stored_results_say() -> None:
     stored = {name: read_results(ROOT / "experiments" / "mhd" / "results", name) for name in SCALES}
-    assert (ROOT / "docs" / "results.md").read_text() == results_page(list(NAMES.values()), stored)
+    assert (ROOT / "docs" / "results.md").read_text() == results_page(list(REPRODUCTIONS.values()), stored)
 
 
 @pytest.mark.parametrize(
@@ -179,26 +183,28 @@ def test_the_page_is_what_the_stored_results_say() -> None:
 def test_what_is_missing_is_said(
     scale: str, seeds: list[int], told: str, listed: str, command: str, tmp_path: Path
 ) -> None:
-    one = NAMES["targets"]
+    one = REPRODUCTIONS["targets"]
     for cell, number in zip(one.cells(SCALES[scale]).values(), seeds, strict=True):
         for seed in range(number):
-            write_result(tmp_path, a_result(0.5, seed, scale=scale, key=key_of(cell), code=code_of_numbers()))
+            write_result(tmp_path, make_result(0.5, seed, scale=scale, key=cell_key(cell), code=code_of_numbers()))
     page = results_page([one], {name: read_results(tmp_path, name) for name in SCALES})
     about = next(line for line in page.splitlines() if line.startswith(f"- *{scale}*"))
     assert about.endswith(told or "unless a table says otherwise.")
     assert command in page
     rows = list_table(SCALES[scale], tmp_path)
-    assert list(rows.columns[-1].cells)[list(NAMES).index("targets")] == listed
+    assert list(rows.columns[-1].cells)[list(REPRODUCTIONS).index("targets")] == listed
 
 
 def test_cells_of_different_data_are_told_of_unless_they_should_differ() -> None:
     fine, coarse = {"data": {"label": "y"}}, {"data": {"label": "coarse"}}
-    a, b = a_result(0.5, data="1", experiment=fine), a_result(0.5, data="2", experiment=fine)
-    other = a_result(0.5, data="3", experiment=coarse)
-    assert warnings(TableResults({"a": {0: a}, "b": {0: b}})) == ["These cells were not all made of the same data."]
-    assert warnings(TableResults({"a": {0: a, 1: a}, "other": {0: other}})) == []
-    assert warnings(TableResults({"a": {0: a_result(0.5, collapsed=[[0, 1]])}})) == [
-        "Heads collapsed (they name one class for nearly everything) in: a."
+    a, b = make_result(0.5, data="1", experiment=fine), make_result(0.5, data="2", experiment=fine)
+    other = make_result(0.5, data="3", experiment=coarse)
+    assert warning_texts(TableResults({"a": {0: a}, "b": {0: b}})) == [
+        "These cells were not all made from the same data."
+    ]
+    assert warning_texts(TableResults({"a": {0: a, 1: a}, "other": {0: other}})) == []
+    assert warning_texts(TableResults({"a": {0: make_result(0.5, collapsed=[[0, 1]])}})) == [
+        "Heads collapsed (they predict one class for nearly everything) in: a."
     ]
 
 
@@ -207,9 +213,9 @@ def test_every_stored_result_is_of_a_cell() -> None:
         stored = read_results(ROOT / "experiments" / "mhd" / "results", scale.name)
         used = {
             (result.key, seed)
-            for one in NAMES.values()
+            for one in REPRODUCTIONS.values()
             if scale.name in one.scales
-            for by_seed in one.found(scale, stored).cells.values()
+            for by_seed in one.results(scale, stored).cells.values()
             for seed, result in by_seed.items()
         }
         assert used == stored.keys()
@@ -217,19 +223,19 @@ def test_every_stored_result_is_of_a_cell() -> None:
 
 def test_data_are_read_from_where_they_are() -> None:
     cifar = SCALES["cifar100"]
-    fedmd = NAMES["fedmd"].cells(cifar)["FedMD"]
-    placed = cifar.at(fedmd, Path("/data"))
+    fedmd = REPRODUCTIONS["fedmd"].cells(cifar)["FedMD"]
+    placed = cifar.with_data(fedmd, Path("/data"))
     assert placed.data.path == "/data/cifar100.npz"
     assert isinstance(placed.data.public, type(fedmd.data.public))
     assert placed.data.public.path == "/data/cifar10.npz"  # type: ignore[union-attr]
-    assert key_of(placed) == key_of(fedmd)
-    assert SCALES["imagenet"].at(SCALES["imagenet"].mhd, Path("/data/packed")).data.path == "/data/packed"
-    assert SCALES["digits"].at(SCALES["digits"].mhd, Path("/data")) == SCALES["digits"].mhd
+    assert cell_key(placed) == cell_key(fedmd)
+    assert SCALES["imagenet"].with_data(SCALES["imagenet"].mhd, Path("/data/packed")).data.path == "/data/packed"
+    assert SCALES["digits"].with_data(SCALES["digits"].mhd, Path("/data")) == SCALES["digits"].mhd
 
 
 def test_fedmd_sees_as_many_private_and_public_batches_as_mhd() -> None:
     for name in ("digits", "cifar100"):
-        cells = NAMES["fedmd"].cells(SCALES[name])
+        cells = REPRODUCTIONS["fedmd"].cells(SCALES[name])
         steps, knobs = cells["FedMD"].training.steps, cells["FedMD"].algorithm.options()
         rounds = (steps - knobs["first_private_steps"]) // (knobs["digest_steps"] + knobs["revisit_steps"])
         assert rounds * knobs["digest_steps"] == cells["MHD"].training.steps
@@ -237,7 +243,7 @@ def test_fedmd_sees_as_many_private_and_public_batches_as_mhd() -> None:
 
 
 def test_supervised_takes_as_many_steps_as_one_client() -> None:
-    cells = NAMES["baselines"].cells(SCALES["digits"])
+    cells = REPRODUCTIONS["baselines"].cells(SCALES["digits"])
     assert cells["supervised"].training.steps == cells["s = 100, MHD"].training.steps
     assert cells["supervised, longer"].training.steps == cells["s = 100, MHD+"].training.steps
     assert cells["supervised"].clients == 1

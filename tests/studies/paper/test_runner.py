@@ -16,17 +16,17 @@ import pytest
 from manyheads import Experiment
 from manyheads.engine.cores import usable_cores
 from manyheads.engine.options import ResolvedOptions
+from manyheads.studies.paper.cell_worker import run_job
 from manyheads.studies.paper.code_of_numbers import code_of_numbers
-from manyheads.studies.paper.estimate import seconds_for, try_out
-from manyheads.studies.paper.jobs import CellFailed, CellWorkerLost, Job, JobList, plan
-from manyheads.studies.paper.keys import key_of
-from manyheads.studies.paper.names import NAMES
-from manyheads.studies.paper.one_job import run_job
+from manyheads.studies.paper.estimate import estimated_seconds, try_out
+from manyheads.studies.paper.jobs import CellFailed, CellWorkerLost, Job, JobList, plan_jobs
+from manyheads.studies.paper.keys import cell_key
+from manyheads.studies.paper.names import REPRODUCTIONS
 from manyheads.studies.paper.reproduction import Reproduction
 from manyheads.studies.paper.results import read_results
 from manyheads.studies.paper.runner import RunnerObserver, _next, run_all
 from manyheads.studies.paper.scales import SCALES
-from tests.studies.paper import Here, a_result
+from tests.studies.paper import InThisProcess, make_result
 
 PLAIN = ResolvedOptions("plain")
 DIGITS = SCALES["digits"]
@@ -39,17 +39,17 @@ def quick(tiny: Experiment) -> Reproduction:
         "same again": tiny.with_values(seed=0),
         "alone": tiny.with_values(algorithm={"name": "separate"}),
     }
-    return replace(NAMES["heads"], name="quick", cells=lambda scale: cells)
+    return replace(REPRODUCTIONS["heads"], name="quick", cells=lambda scale: cells)
 
 
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manyheads.studies.paper.runner.ProcessPoolExecutor", Here)
+    monkeypatch.setattr("manyheads.studies.paper.runner.ProcessPoolExecutor", InThisProcess)
 
 
 def planned(one: Reproduction, tmp_path: Path, *others: Reproduction, **values: object) -> JobList:
     given = {"seeds": 2, "only": [], "data": None, "stored": {}, "out": tmp_path / "out", "options": PLAIN}
-    return plan([one, *others], DIGITS, **(given | values))  # type: ignore[arg-type]
+    return plan_jobs([one, *others], DIGITS, **(given | values))  # type: ignore[arg-type]
 
 
 def test_a_cell_that_is_there_twice_is_run_once(quick: Reproduction, tmp_path: Path) -> None:
@@ -73,9 +73,9 @@ def test_one_table_is_filled_after_the_other(quick: Reproduction, tiny: Experime
 def test_what_is_stored_is_not_run_unless_by_other_code(
     quick: Reproduction, tmp_path: Path, tiny: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at = key_of(tiny), 0
-    mine = {at: a_result(0.5, key=at[0], code=code_of_numbers())}
-    other = {at: a_result(0.5, key=at[0], code="earlier")}
+    at = cell_key(tiny), 0
+    mine = {at: make_result(0.5, key=at[0], code=code_of_numbers())}
+    other = {at: make_result(0.5, key=at[0], code="earlier")}
 
     def counts(**values: object) -> tuple[int, int, int]:
         found = planned(quick, tmp_path, seeds=1, **values)
@@ -100,14 +100,14 @@ def test_results_are_stored_and_the_longest_goes_first(quick: Reproduction, tmp_
             self.done += work
 
     jobs, counting = planned(quick, tmp_path, seeds=1).jobs, Counting()
-    assert len(list(run_all(jobs, tmp_path / "results", watching=counting))) == 2
+    assert len(list(run_all(jobs, tmp_path / "results", observer=counting))) == 2
     assert jobs[0].work > jobs[1].work
     assert counting.done == pytest.approx(sum(job.work for job in jobs))
     stored = read_results(tmp_path / "results", "digits")
     assert {result.cell for result in stored.values()} == {"quick mhd", "quick alone"}
     assert all(not (job.folder / "checkpoints").exists() for job in jobs)
     assert not planned(quick, tmp_path, seeds=1, stored=stored).jobs
-    mhd = stored[key_of(jobs[0].experiment), 0]
+    mhd = stored[cell_key(jobs[0].experiment), 0]
     summary = json.loads((jobs[0].folder / "summary.json").read_text())
     assert mhd.shared_accuracy == pytest.approx(summary["shared_accuracy"], abs=1e-5)
     assert (mhd.code, mhd.engine) == (code_of_numbers(), "plain")
@@ -130,7 +130,7 @@ def test_what_nobody_expected_stops_one_cell_and_is_written_down(
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("the device is lost")
 
-    monkeypatch.setattr("manyheads.studies.paper.one_job.train", fail)
+    monkeypatch.setattr("manyheads.studies.paper.cell_worker.train", fail)
     with pytest.raises(CellFailed, match=r"^RuntimeError: the device is lost \(.*error\.txt says where\)"):
         run_job(job)
     assert "in fail" in job.folder.with_name(f"{job.folder.name}.error.txt").read_text()
@@ -148,8 +148,8 @@ def test_a_worker_that_somebody_stops_is_told_of(quick: Reproduction, tmp_path: 
         replace(job, experiment=job.experiment.with_values(training={"steps": 2000}))
         for job in planned(quick, tmp_path).jobs
     ]
-    with pytest.raises(CellWorkerLost, match=r"^a worker process was stopped; the same command goes on$"):
-        list(run_all(long, tmp_path / "results", at_once=1, watching=Stopping()))
+    with pytest.raises(CellWorkerLost, match=r"^a worker process was stopped; the same command continues$"):
+        list(run_all(long, tmp_path / "results", at_once=1, observer=Stopping()))
     assert not read_results(tmp_path / "results", "digits")
 
 
@@ -161,7 +161,7 @@ def test_data_may_move_while_a_cell_is_stopped(
     with monkeypatch.context() as for_once:
         told = iter([partial(os.kill, os.getpid(), signal.SIGINT)])  # the first that is told stops it
         for_once.setattr(
-            "manyheads.studies.paper.one_job._JobObserver.progressed", lambda *_: next(told, lambda: None)()
+            "manyheads.studies.paper.cell_worker._JobObserver.progressed", lambda *_: next(told, lambda: None)()
         )
         assert run_job(job) is None
     moved = small_npz.rename(tmp_path / "moved.npz")
@@ -170,7 +170,7 @@ def test_data_may_move_while_a_cell_is_stopped(
     assert result is not None
     anew = run_job(replace(there, folder=tmp_path / "anew"))
     assert anew is not None
-    assert not result.apart_from(anew)
+    assert not result.differing_measures(anew)
 
 
 def test_a_run_does_not_change_from_gpu_to_cpu_on_its_way(quick: Reproduction, tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_it_can_be_stopped_and_goes_on(tiny: Experiment, tmp_path: Path) -> None
         assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
-    assert "stopped; the same command goes on" in process.communicate(timeout=60)[1]
+    assert "stopped; the same command continues" in process.communicate(timeout=60)[1]
     assert (tmp_path / "long" / "checkpoints" / "manifest.json").exists()
     before = metrics.read_text().splitlines()
     again = subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -292,7 +292,7 @@ def test_a_few_steps_tell_how_long_all_take(tiny: Experiment, tmp_path: Path) ->
     job = Job("mhd", "digits", tiny, tmp_path / "run", PLAIN)
     longer = Job("mhd", "digits", tiny.with_values(training={"steps": 10 * tiny.training.steps}), tmp_path, PLAIN)
     assert longer.work == 10 * job.work
-    assert seconds_for(longer) > seconds_for(job) > 0.0
+    assert estimated_seconds(longer) > estimated_seconds(job) > 0.0
     assert try_out(job, 2) > 0.0
     assert not (tmp_path / "run").exists()
 

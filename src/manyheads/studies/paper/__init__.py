@@ -1,1 +1,1 @@
-"""The paper's tables and figures."""
+"""The paper's tables and figures: run again, stored, checked against its claims, and drawn."""

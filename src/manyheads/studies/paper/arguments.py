@@ -1,4 +1,4 @@
-"""What was asked for on the command line: which tables, of what data, how; and whether that can be done."""
+"""The request of a command line: which tables, from which data, run how; and whether that is possible."""
 
 import difflib
 from collections.abc import Sequence
@@ -9,21 +9,21 @@ from manyheads.config.experiment import Experiment
 from manyheads.config.messages import nearest
 from manyheads.engine.options import EngineOptions, ResolvedOptions
 from manyheads.errors import ConfigurationError, DataError
-from manyheads.studies.paper.jobs import Job, JobList, plan
-from manyheads.studies.paper.names import NAMES
-from manyheads.studies.paper.places import called
+from manyheads.studies.paper.jobs import Job, JobList, plan_jobs
+from manyheads.studies.paper.names import REPRODUCTIONS
+from manyheads.studies.paper.places import resolve_names
 from manyheads.studies.paper.reproduction import Reproduction
 from manyheads.studies.paper.results import Stored
 from manyheads.studies.paper.scales import SCALES, Scale
 
-IN_THE_REPOSITORY = Path("experiments/mhd/results")
+REPOSITORY_RESULTS = Path("experiments/mhd/results")
 RUNS = Path("runs/reproduce")
-ELSEWHERE = RUNS / "results"
+OWN_RESULTS = RUNS / "results"
 
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for on the command line."""
+    """What the command line asks for."""
 
     names: Sequence[str]
     scale: Scale
@@ -40,7 +40,7 @@ class Request:
 
     @property
     def options(self) -> ResolvedOptions:
-        """The GPU where there is one and it is worth it."""
+        """Return the options of the engine: a GPU, if there is one and it is worth it."""
         import torch  # late: a mistake in a name is told without it
 
         from manyheads.engine.resolve import resolve_options
@@ -48,9 +48,9 @@ class Request:
         usual = "cuda" if self.scale.for_gpu and self.said.device != "cpu" and torch.cuda.is_available() else "plain"
         return resolve_options(replace(self.said, engine=self.said.engine or usual))
 
-    def plan(self, names: Sequence[Reproduction], stored: Stored) -> JobList:
-        """What has to be run of these names, beside what is stored."""
-        return plan(
+    def plan_jobs(self, names: Sequence[Reproduction], stored: Stored) -> JobList:
+        """Return the jobs for everything in these reproductions that is not stored."""
+        return plan_jobs(
             names,
             self.scale,
             seeds=self.seeds,
@@ -65,38 +65,39 @@ class Request:
 
 
 def results_folder(given: Path | None) -> Path:
-    """Where results are stored: those of the repository where one stands in it."""
+    """Return the folder of stored results: by default that of the repository, if the command is run there."""
     if given is not None and (given / "experiment.toml").exists():
         raise ConfigurationError(f"--results {given}: is a run; give another folder")
-    return given or (IN_THE_REPOSITORY if IN_THE_REPOSITORY.is_dir() else ELSEWHERE)
+    return given or (REPOSITORY_RESULTS if REPOSITORY_RESULTS.is_dir() else OWN_RESULTS)
 
 
-def elsewhere(results: Path) -> str:
-    """Where else to look, where there is nothing."""
-    return "" if results.is_dir() else f"; those of the repository: --results REPOSITORY/{IN_THE_REPOSITORY}"
+def hint_elsewhere(results: Path) -> str:
+    """Say where else to look if the folder of results does not exist."""
+    return "" if results.is_dir() else f"; those of the repository: --results REPOSITORY/{REPOSITORY_RESULTS}"
 
 
 def scale_named(name: str) -> Scale:
+    """Return the scale of this name."""
     if name not in SCALES:
         raise ConfigurationError(f"--scale {name}: unknown scale; {nearest(name, SCALES)}")
     return SCALES[name]
 
 
-def chosen(request: Request) -> list[Reproduction]:
-    """Those that were asked for, at a scale where they make sense; "all" are all of these."""
+def chosen_reproductions(request: Request) -> list[Reproduction]:
+    """Return the reproductions that were asked for; "all" are those that make sense at the scale."""
     scale = request.scale
     if not request.names or not all(map(str.strip, request.names)):
         raise ConfigurationError("NAME: missing; manyheads reproduce --list shows what there is")
-    names = called(request.names)
+    names = resolve_names(request.names)
     if "all" in names:
-        names = [name for name, one in NAMES.items() if scale.name in one.scales]
+        names = [name for name, one in REPRODUCTIONS.items() if scale.name in one.scales]
     for name in names:
-        if name not in NAMES:
-            raise ConfigurationError(f"{name}: unknown name; {nearest(name, [*NAMES, 'all'])}")
-        if scale.name not in NAMES[name].scales:
-            known = " or ".join(NAMES[name].scales)
+        if name not in REPRODUCTIONS:
+            raise ConfigurationError(f"{name}: unknown name; {nearest(name, [*REPRODUCTIONS, 'all'])}")
+        if scale.name not in REPRODUCTIONS[name].scales:
+            known = " or ".join(REPRODUCTIONS[name].scales)
             raise ConfigurationError(f"{name}: there is no such table at scale {scale.name}; take --scale {known}")
-    found = [NAMES[name] for name in names]
+    found = [REPRODUCTIONS[name] for name in names]
     cells = list(dict.fromkeys(cell for one in found for cell in one.cells(scale)))
     for cell in request.only:
         if cell not in cells:
@@ -108,14 +109,14 @@ def chosen(request: Request) -> list[Reproduction]:
 
 def only_cell(request: Request) -> Experiment:
     """Return the one cell that was asked for."""
-    found = {name: cell for one in chosen(request) for name, cell in one.cells(request.scale).items()}
+    found = {name: cell for one in chosen_reproductions(request) for name, cell in one.cells(request.scale).items()}
     if len(request.only) != 1:
         raise ConfigurationError(f'--toml: say which cell with --only, such as "{next(iter(found))}"')
     return found[request.only[0]]
 
 
 def check_data(jobs: Sequence[Job], request: Request) -> None:
-    """Refuse before anything is started what cannot be read."""
+    """Refuse data that cannot be read, before anything is started."""
     if jobs and request.scale.mhd.data.source == "packed":
         if request.data is None:
             raise ConfigurationError("--data: missing; give the folder that `manyheads pack` made of ImageNet")

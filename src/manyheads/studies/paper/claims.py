@@ -1,4 +1,4 @@
-"""The paper's claims as checks."""
+"""The paper's claims as checks of stored results."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ Answer = Literal["yes", "no", "unclear"]
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number for each seed, with words for it."""
+    """A number for each seed, and a label for it."""
 
     of: Callable[[TableResults], BySeed]
     label: str
@@ -26,6 +26,7 @@ class Quantity:
         return self._with(other, lambda a, b: a - b, _difference(self, other), "{:+.1f}")
 
     def percent_of(self, other: "Quantity") -> "Quantity":
+        """Return this quantity in percent of another."""
         label = f"({self.label}) / ({other.label})"
         return self._with(other, lambda a, b: 100.0 * a / b if b else math.nan, label, "{:.1f} %")
 
@@ -38,17 +39,17 @@ class Quantity:
 
 
 def _difference(a: Quantity, b: Quantity) -> str:
-    """What both have in common is said once."""
+    """Label a difference, naming only once what both sides have in common."""
     if a.cell is not None and b.cell is not None and a.measure is not None and b.measure is not None:
         if a.cell == b.cell:
-            return _apart(a.cell, a.measure, b.measure)
+            return _difference_label(a.cell, a.measure, b.measure)
         if a.measure == b.measure:
-            return _apart(a.measure, a.cell, b.cell)
+            return _difference_label(a.measure, a.cell, b.cell)
     return " minus ".join(each.label if each.cell is not None else f"({each.label})" for each in (a, b))
 
 
-def _apart(both: str, a: str, b: str) -> str:
-    """Their first words in common, as of "s = 100, MHD" and "s = 100, separate", are said once, too."""
+def _difference_label(both: str, a: str, b: str) -> str:
+    """Name common first words once: `s = 100: MHD minus separate`."""
     mine, theirs = a.split(", "), b.split(", ")
     same = 0
     while same < min(len(mine), len(theirs)) - 1 and mine[same] == theirs[same]:
@@ -57,10 +58,13 @@ def _apart(both: str, a: str, b: str) -> str:
 
 
 def at(cell: str, measure: Measure) -> Quantity:
+    """Return a measure of a cell as a quantity."""
     return Quantity(lambda found: found.values(cell, measure), f"{cell}: {measure.label}", cell, measure.label)
 
 
 def highest(label: str, *quantities: Quantity) -> Quantity:
+    """Return the highest of several quantities, seed by seed."""
+
     def of(found: TableResults) -> BySeed:
         every = [quantity.of(found) for quantity in quantities]
         return {seed: max(values[seed] for values in every) for seed in common_seeds(every)}
@@ -70,7 +74,7 @@ def highest(label: str, *quantities: Quantity) -> Quantity:
 
 @dataclass(frozen=True)
 class Check:
-    """Whether a quantity lies between two bounds; a bound itself does not count as between."""
+    """Whether a quantity lies strictly between two bounds."""
 
     quantity: Quantity
     above: float = float("-inf")
@@ -80,16 +84,16 @@ class Check:
         return self.above < value < self.below
 
     def too_close(self, by_seed: BySeed, doubt: float) -> bool:
-        """Whether there is one seed only, and another might as well have said the opposite."""
+        """Tell whether there is one seed only, so close to a bound that another seed might have said the opposite."""
         distances = [abs(value - bound) for value in by_seed.values() for bound in (self.above, self.below)]
         return len(by_seed) == 1 and min(distances) < doubt
 
     def share(self, by_seed: BySeed, doubt: float) -> float:
-        """Of the seeds, for how many it holds."""
+        """Return the share of seeds for which it holds."""
         return 0.5 if self.too_close(by_seed, doubt) else mean(map(self.holds, by_seed.values()))
 
     def words(self, by_seed: BySeed, doubt: float) -> str:
-        """The quantity, its mean over seeds, for how many it holds, and where it must lie if that is not above 0."""
+        """Describe the quantity, its mean over seeds, for how many it holds, and bounds other than "above 0"."""
         value, held = mean(by_seed.values()), sum(map(self.holds, by_seed.values()))
         digits = next((digits for digits in (1, 2) if round(value, digits) not in (self.above, self.below)), 3)
         form = self.quantity.form.replace(".1f", f".{digits}f")
@@ -102,26 +106,31 @@ class Check:
 
 
 def above(a: Quantity, b: Quantity, by: float = 0.0) -> Check:
+    """Check that `a` is above `b`, by more than `by`."""
     return Check(a - b, above=by)
 
 
 def near(a: Quantity, b: Quantity, within: float) -> Check:
+    """Check that `a` and `b` differ by less than `within`."""
     return Check(a - b, above=-within, below=within)
 
 
 def rising(*quantities: Quantity) -> list[Check]:
+    """Check that each quantity is above the one before."""
     return [above(b, a) for a, b in pairwise(quantities)]
 
 
 def falling(*quantities: Quantity) -> list[Check]:
+    """Check that each quantity is below the one before."""
     return [above(a, b) for a, b in pairwise(quantities)]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`yes` where all checks hold for every seed, `no` where one of them holds for none, otherwise `unclear`.
+    """The answer to a claim.
 
-    A single seed that is too close to a bound is for neither.
+    `yes` if all checks hold for every seed, `no` if a check holds for none, otherwise `unclear`. A single seed that is
+    too close to a bound decides nothing.
     """
 
     answer: Answer
@@ -131,7 +140,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement that can turn out to be wrong. `ours`: not the paper's, but one that this project made."""
+    """A statement that can turn out to be wrong: the paper's or, with `ours`, one of this project."""
 
     text: str
     checks: Sequence[Check]
@@ -140,7 +149,7 @@ class Claim:
     scale: str | None = None  # where it is about numbers of one scale only
 
     def verdict(self, found: TableResults) -> Verdict | None:
-        """Each check by the seeds that it has; None where a cell that it speaks of has not been run."""
+        """Judge each check by the seeds that it has; return None if one of its cells has not been run."""
         values = [check.quantity.of(found) for check in self.checks]
         if not values or not all(values):
             return None

@@ -34,12 +34,12 @@ def code_of_numbers() -> str:
     """Return a hash of the code that decides numbers; comments, docstrings and empty lines are not part of it."""
     found = hashlib.sha256()
     for name, text in sorted(code_that_decides_numbers().items()):
-        found.update(f"{name}\n{bare(text)}".encode())
+        found.update(f"{name}\n{without_comments(text)}".encode())
     return found.hexdigest()[:16]
 
 
 def code_that_decides_numbers() -> dict[str, str]:
-    """Return the source of every module that training imports, also by way of others."""
+    """Return the source of every module that training imports, indirect imports included."""
     found: dict[str, str] = {}
     due = [ROOT]
     while due:
@@ -52,7 +52,7 @@ def code_that_decides_numbers() -> dict[str, str]:
 
 
 def imports_of(source: str) -> set[str]:
-    """Return what a module imports of this package, wherever in it: `a.b` and `a.b.c` of `from a.b import c`."""
+    """Return what a module imports from this package: both `a.b` and `a.b.c` for `from a.b import c`."""
     found = set()
     for node in walk(parse(source)):
         if isinstance(node, Import):
@@ -63,24 +63,24 @@ def imports_of(source: str) -> set[str]:
 
 
 def _source(name: str) -> Traversable | None:
-    """Return the file of a module; None where the name is not one, but something in a module."""
+    """Return the file of a module; None if the name is something inside a module."""
     package, parts = files("manyheads"), name.split(".")[1:]
     options = (package.joinpath(*parts, "__init__.py"), package.joinpath(*parts[:-1], f"{parts[-1]}.py"))
     return next((option for option in options if option.is_file()), None)
 
 
-def first_like(code: str) -> str:
-    """The oldest version that gives the same numbers."""
+def oldest_equivalent(code: str) -> str:
+    """Return the oldest version that gives the same numbers."""
     return next((versions[0] for versions in SAME_NUMBERS if code in versions), code)
 
 
 def same_numbers(code: str) -> bool:
-    """Whether today's code would make what this code made."""
-    return first_like(code) == first_like(code_of_numbers())
+    """Tell whether today's code would give the numbers of this code."""
+    return oldest_equivalent(code) == oldest_equivalent(code_of_numbers())
 
 
-def bare(source: str) -> str:
-    """Source code without comments, docstrings and empty lines; the same under every version of Python."""
+def without_comments(source: str) -> str:
+    """Return source code without comments, docstrings and empty lines; the same in every version of Python."""
     lines = source.split("\n")
     for node in walk(parse(source)):
         first = node.body[0] if isinstance(node, Module | ClassDef | FunctionDef) and node.body else None

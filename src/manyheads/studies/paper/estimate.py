@@ -1,4 +1,4 @@
-"""How long cells take here."""
+"""Estimates of how long cells take here."""
 
 import contextlib
 import time
@@ -12,14 +12,14 @@ from manyheads.engine.base import Window
 from manyheads.engine.cores import usable_cores
 from manyheads.engine.resolve import home
 from manyheads.setup.build import assemble
+from manyheads.studies.paper.cell_worker import free_memory
 from manyheads.studies.paper.jobs import Job
-from manyheads.studies.paper.one_job import let_go_of_memory
 from manyheads.training.start import train
 from manyheads.training.stop import one_thread
 
 
-def seconds_for(job: Job) -> float:
-    """About how long a job takes here, from a few steps of it; on a CPU from two clients with small batches."""
+def estimated_seconds(job: Job) -> float:
+    """Estimate how long a job takes here from a few steps; on a CPU with two clients and small batches."""
     options = job.options
     on_cpu = options.device == "cpu"
     tried, steps = (_smaller(job.experiment), 1) if on_cpu else (job.experiment, 10)
@@ -31,13 +31,13 @@ def seconds_for(job: Job) -> float:
         engine.train(Window(steps, 2 * steps), lambda _: None)
         spent = time.perf_counter() - began
     del engine
-    let_go_of_memory()
+    free_memory()
     done = replace(job, experiment=tried.with_values(training={"steps": steps})).work
     return spent * job.work / done / (usable_cores() if on_cpu else 1)
 
 
 def _smaller(experiment: Experiment) -> Experiment:
-    """With two clients (lists hold one entry for each) and small batches."""
+    """Return the experiment with two clients (lists keep an entry for each) and small batches."""
     lists = {key: getattr(experiment.model, key)[:2] for key in experiment.model.lists}
     knobs = make_algorithm(experiment.algorithm).in_little_memory()
     batches = {"batch_size": 8, "public_batch_size": 8}
@@ -45,7 +45,7 @@ def _smaller(experiment: Experiment) -> Experiment:
 
 
 def try_out(job: Job, steps: int) -> float:
-    """Take a few steps of a cell, keep nothing, and say how many seconds they took."""
+    """Take a few steps of a cell, keep nothing, and return how many seconds they took."""
     began = time.perf_counter()
     values: dict[str, Any] = {"training": {"steps": steps, "warmup_steps": 0}, "evaluate": {"every": steps}}
     values["algorithm"] = make_algorithm(job.experiment.algorithm).tried_in(steps)

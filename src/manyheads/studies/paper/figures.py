@@ -1,4 +1,4 @@
-"""The paper's figures from stored results, in its form; what it gives as a table becomes points beside its own."""
+"""The paper's figures, drawn from stored results; a table of the paper becomes points beside its own numbers."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ Values = Callable[[str, Measure], list[float]]  # of a cell and a measure
 
 
 def points_figure(reproduction: Reproduction, found: TableResults) -> Figure:
-    """Every measure of every cell: ours filled, each seed a small dot; what the paper printed is hollow."""
+    """Draw every measure of every cell: ours filled, each seed a small dot, the paper's number hollow."""
     cells = [cell for cell, by_seed in found.cells.items() if by_seed]
     measures = [m for m in reproduction.measures if any(found.values(cell, m) for cell in cells)]
     axis_names = list(dict.fromkeys(measure.axis for measure in measures)) or ["%"]
@@ -72,7 +72,7 @@ def _legend(axes: Axes, colours: Mapping[str, str], reproduction: Reproduction) 
 
 
 def regularization_figure(reproduction: Reproduction, found: TableResults) -> Figure:
-    """Figure 3: accuracy over nu_emb at both skews; a colour for each nu_aux, auxiliary heads dashed."""
+    """Draw Figure 3: accuracy over nu_emb at both skews; a colour for each nu_aux, auxiliary heads dashed."""
     figure = Figure(figsize=(9.0, 12.0), layout="constrained")
     tasks = (("private", PRIVATE, PRIVATE_HEADS[0]), ("shared", SHARED, HEADS[0]))
     rows = [(skew, *task) for skew in SKEWS for task in tasks]
@@ -94,7 +94,7 @@ def regularization_figure(reproduction: Reproduction, found: TableResults) -> Fi
 
 
 def heads_figure(reproduction: Reproduction, found: TableResults) -> Figure:
-    """Figure 4: accuracy of each head, a colour for each number of heads; shared solid, private dot-dashed."""
+    """Draw Figure 4: accuracy of each head, a colour per number of heads; shared solid, private dot-dashed."""
     figure = Figure(figsize=(9.0, 7.0), layout="constrained")
     panels = figure.subplots(len(SKEWS), 2)
     for column, (whose, values) in enumerate(_ours_and_the_papers(reproduction, found)):
@@ -114,7 +114,7 @@ def heads_figure(reproduction: Reproduction, found: TableResults) -> Figure:
 
 
 def _ours_and_the_papers(reproduction: Reproduction, found: TableResults) -> list[tuple[str, Values]]:
-    """Where values come from, for a column of panels each."""
+    """Return the two sources of values, for a column of panels each."""
 
     def printed(cell: str, measure: Measure) -> list[float]:
         at = cell, measure.label
@@ -124,7 +124,7 @@ def _ours_and_the_papers(reproduction: Reproduction, found: TableResults) -> lis
 
 
 def _legend_of_all(figure: Figure, panels: Iterable[Axes], title: str) -> None:
-    """What was drawn in any of the panels: until all cells are run, some of it is in one of them only."""
+    """Add a legend of everything that any panel shows: before all cells are run, panels differ."""
     drawn = [pair for axes in panels for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
     by_label = {label: handle for handle, label in sorted(drawn, key=lambda pair: (len(pair[1]), pair[1]))}
     if by_label:
@@ -132,7 +132,7 @@ def _legend_of_all(figure: Figure, panels: Iterable[Axes], title: str) -> None:
 
 
 def _known(values_of: Values, places: Iterable[float], shown: Sequence[tuple[str, Measure]]) -> list[Point]:
-    """Of these cells and measures, those that have values, each at its place."""
+    """Return the points of those cells and measures that have values."""
     points = [(x, values_of(*what)) for x, what in zip(places, shown, strict=True)]
     return [(x, values) for x, values in points if values]
 
@@ -153,7 +153,7 @@ def _draw(axes: Axes, points: Sequence[Point], colour: str, style: str, label: s
 
 
 def topologies_figure(reproduction: Reproduction, found: TableResults) -> Figure:
-    """Figure 6: accuracy of each head by topology, on shared data with the probe as a line, and by distance."""
+    """Draw Figure 6: accuracy of each head by topology on shared data (probe: a line), and by distance."""
     figure = Figure(figsize=(10.0, 3.8), layout="constrained")
     on_shared, by_hop = figure.subplots(1, 2, width_ratios=[1.0, 2.0])
     cells = [cell for cell, by_seed in found.cells.items() if by_seed]
@@ -198,7 +198,7 @@ def _head_colour(head: int) -> str:
 
 
 def bytes_figure(reproduction: Reproduction, found: TableResults) -> Figure:
-    """Bytes that a client receives against the shared accuracy of its last head."""
+    """Draw the bytes that a client receives against the shared accuracy of its last head."""
     points = []
     for cell, by_seed in found.cells.items():
         if by_seed:

@@ -1,4 +1,4 @@
-"""Cells that are to be run."""
+"""Jobs: cells that are to be run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from manyheads.config.experiment import Experiment
 from manyheads.engine.cores import usable_cores
 from manyheads.engine.options import ResolvedOptions
 from manyheads.errors import TrainingError
-from manyheads.studies.paper.code_of_numbers import code_of_numbers, first_like, same_numbers
-from manyheads.studies.paper.keys import key_of, slug
+from manyheads.studies.paper.code_of_numbers import code_of_numbers, oldest_equivalent, same_numbers
+from manyheads.studies.paper.keys import cell_key, slug
 from manyheads.studies.paper.reproduction import Reproduction
 from manyheads.studies.paper.results import Stored
 from manyheads.studies.paper.scales import Scale
@@ -19,7 +19,7 @@ FULL_GPU = 4  # clients whose steps fill a GPU: more at a time would only wait f
 
 @dataclass(frozen=True)
 class Job:
-    """A cell for one seed that is to be run."""
+    """A cell that is to be run for one seed."""
 
     cell: str  # with the name of its reproduction
     scale: str
@@ -30,7 +30,7 @@ class Job:
 
     @property
     def work(self) -> float:
-        """About how long it takes, in units that compare jobs with equal models: samples that pass through a model."""
+        """Estimate how long it takes, in samples that pass through a model: comparable for equal models."""
         from manyheads.algorithms import make_algorithm  # algorithms import PyTorch, and most requests need none
 
         training = self.experiment.training
@@ -39,7 +39,7 @@ class Job:
 
     @property
     def share(self) -> float:
-        """How much of the machine it keeps busy: a core, or the part of a GPU that its clients fill."""
+        """Return how much of the machine it keeps busy: a core, or the part of a GPU that its clients fill."""
         if self.options.engine == "cuda":
             return min(1.0, self.experiment.clients / FULL_GPU)
         on_a_core = self.options.engine == "plain" and self.options.device == "cpu"
@@ -48,14 +48,14 @@ class Job:
 
 @dataclass(frozen=True)
 class JobList:
-    """What a reproduction needs, and what of it is stored already."""
+    """The jobs that a reproduction needs, and how much of it is stored already."""
 
     jobs: list[Job]
     stored: int
     stale: int  # stored, but made by other code
 
 
-def plan(
+def plan_jobs(
     reproductions: Sequence[Reproduction],
     scale: Scale,
     *,
@@ -68,9 +68,9 @@ def plan(
     again: bool = False,
     keep: bool = False,
 ) -> JobList:
-    """The jobs for what is missing, one table after the other, in each the longest first.
+    """Return the jobs for missing cells, table after table, the longest of each table first.
 
-    A cell that several tables have is run once.
+    A cell that several tables share is run once.
     """
     jobs: list[Job] = []
     due, done, stale = set[tuple[str, int]](), set[tuple[str, int]](), 0
@@ -80,7 +80,7 @@ def plan(
             if only and name not in only:
                 continue
             for seed in range(reproduction.seeds_asked(scale) if seeds is None else seeds):
-                at = key_of(cell), seed
+                at = cell_key(cell), seed
                 have = stored.get(at)
                 if at in due:
                     continue
@@ -90,16 +90,18 @@ def plan(
                         continue
                     stale += 1
                 label = f"{reproduction.name} {name}"
-                made_by = f"{first_like(code_of_numbers())[:6]}{_device(options)}"
+                made_by = f"{oldest_equivalent(code_of_numbers())[:6]}{_device(options)}"
                 folder = out / scale.name / f"{slug(label)}-seed-{seed}-{at[0][:6]}-{made_by}"
-                own.append(Job(label, scale.name, scale.at(cell.with_values(seed=seed), data), folder, options, again))
+                own.append(
+                    Job(label, scale.name, scale.with_data(cell.with_values(seed=seed), data), folder, options, again)
+                )
                 due.add(at)
         jobs += sorted(own, key=lambda job: -job.work)
     return JobList(jobs, len(done), stale)
 
 
 def _device(options: ResolvedOptions) -> str:
-    """What a run may not change on its way: of a CPU all engines give the same bits."""
+    """Name what must not change during a run: all engines give the same bits on a CPU, but not on a GPU."""
     return "" if options.device == "cpu" else f"-{options.device.partition(':')[0]}-{options.precision}"
 
 
@@ -108,4 +110,4 @@ class CellFailed(TrainingError):
 
 
 class CellWorkerLost(CellFailed):
-    """A worker process is gone, and with it all that was still to do."""
+    """A worker process is gone, and nothing more can be run."""

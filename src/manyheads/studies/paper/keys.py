@@ -1,4 +1,4 @@
-"""Cells by the hash of what they are."""
+"""The key of a cell: a hash of its configuration."""
 
 import dataclasses
 import hashlib
@@ -11,14 +11,14 @@ from pydantic import BaseModel
 from manyheads.config.experiment import Experiment
 
 
-def key_of(experiment: Experiment) -> str:
-    """A hash of all that a configuration says about numbers, but for the seed."""
+def cell_key(experiment: Experiment) -> str:
+    """Return a hash of everything in a configuration that decides numbers, except the seed."""
     values = {name: value for name, value in non_default_keys(experiment).items() if name != "seed"}
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def non_default_keys(experiment: Experiment) -> dict[str, Any]:
-    """What differs from defaults, without what is not about numbers: paths, how often something is written down."""
+    """Return the keys that differ from their defaults and decide numbers: no paths, no intervals of logs and saves."""
     from manyheads.algorithms import make_algorithm  # late, as all that imports PyTorch: a mistake is told without it
 
     values = experiment.model_dump(exclude_none=True, exclude_defaults=True)
@@ -34,15 +34,16 @@ def non_default_keys(experiment: Experiment) -> dict[str, Any]:
         values.get(section, {}).pop(name, None)
     made: Any = make_algorithm(experiment.algorithm)
     fields = [(field, getattr(made, field.name)) for field in dataclasses.fields(made)]
-    chosen = {field.name: knob for field, knob in fields if knob != _usual(field)}
+    chosen = {field.name: knob for field, knob in fields if knob != _default(field)}
     plain = {name: knob.model_dump() if isinstance(knob, BaseModel) else knob for name, knob in chosen.items()}
     values["algorithm"] = {"name": experiment.algorithm.name} | plain
     return {name: value for name, value in values.items() if value != {}}
 
 
-def _usual(field: "dataclasses.Field[Any]") -> Any:
+def _default(field: "dataclasses.Field[Any]") -> Any:
     return field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
 
 
 def slug(text: str) -> str:
+    """Return text as a file name: lower-case letters, digits and dashes."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

@@ -1,4 +1,4 @@
-"""What is measured of a cell."""
+"""Measures: what a table shows of each cell."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,10 +18,12 @@ class Measure:
 
 
 def private(head: int, label: str) -> Measure:
+    """Return the private accuracy of a head as a measure."""
     return Measure(label, lambda result: _of_head(result.private_accuracy, head))
 
 
 def shared(head: int, label: str) -> Measure:
+    """Return the shared accuracy of a head as a measure."""
     return Measure(label, lambda result: _of_head(result.shared_accuracy, head))
 
 
@@ -44,11 +46,12 @@ class TableResults:
     doubt: float = 0.0  # points by which a difference usually differs from seed to seed
 
     def values(self, cell: str, measure: Measure) -> BySeed:
+        """Return a measure of a cell, by seed."""
         measured = {seed: measure.of(result) for seed, result in self.cells.get(cell, {}).items()}
         return {seed: value for seed, value in measured.items() if value is not None}
 
-    def part(self, only: Sequence[str], seeds: int | None) -> "TableResults":
-        """Some of the cells, or all where none is named; of these so many seeds, or all."""
+    def select(self, only: Sequence[str], seeds: int | None) -> "TableResults":
+        """Return the named cells (all if none is named) with the first `seeds` seeds (all if None)."""
         return TableResults(
             {
                 cell: {seed: result for seed, result in by_seed.items() if seeds is None or seed < seeds}
@@ -60,5 +63,5 @@ class TableResults:
 
 
 def common_seeds(every: Sequence[BySeed]) -> list[int]:
-    """Those that all have."""
+    """Return the seeds that all have."""
     return sorted(set.intersection(*map(set, every))) if every else []

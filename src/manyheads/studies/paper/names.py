@@ -1,4 +1,4 @@
-"""The paper's tables and figures by name."""
+"""All reproductions, by the names that `manyheads reproduce` takes."""
 
 from manyheads.studies.paper.reproduction import Reproduction
 from manyheads.studies.paper.tables.baselines import BASELINES
@@ -15,7 +15,7 @@ from manyheads.studies.paper.tables.targets import TARGETS
 from manyheads.studies.paper.tables.topologies import TOPOLOGIES
 from manyheads.studies.paper.tables.variants import VARIANTS
 
-NAMES: dict[str, Reproduction] = {
+REPRODUCTIONS: dict[str, Reproduction] = {
     "baselines": BASELINES,
     "fedmd": FEDMD,
     "regularization": REGULARIZATION,

@@ -1,4 +1,4 @@
-"""docs/results.md, and the tables that a person sees: made of stored results, never typed."""
+"""docs/results.md, and the rows of the tables on the screen: made from stored results, never typed."""
 
 from collections.abc import Sequence
 
@@ -47,14 +47,14 @@ names the tests). *Minutes in sum* adds up what each run took; if several ran at
 
 
 def results_page(names: Sequence[Reproduction], stored: dict[str, Stored]) -> str:
-    """The whole page, for all scales that have results."""
+    """Return the whole page, for all scales that have results."""
     doubts = [f"{scale.doubt:g} points at {scale.name}" for scale in SCALES.values() if scale.doubt]
     sections = [HEAD, _overview(names, stored), READING.replace("DOUBTS", ", ".join(doubts))]
     for reproduction in names:
         parts = [
             part
             for scale in SCALES.values()
-            if (part := _at_scale(reproduction, scale, stored.get(scale.name, {}))) is not None
+            if (part := _section(reproduction, scale, stored.get(scale.name, {}))) is not None
         ]
         if parts:
             note = f"[Note](../experiments/mhd/{reproduction.name}/README.md)."
@@ -66,26 +66,27 @@ def results_page(names: Sequence[Reproduction], stored: dict[str, Stored]) -> st
 
 
 def _overview(names: Sequence[Reproduction], stored: dict[str, Stored]) -> str:
-    """How many of the paper's claims hold, at which scale."""
+    """Return how many of the paper's claims hold, by table and scale."""
     shown = [scale for scale in SCALES.values() if stored.get(scale.name)]
     judged = {one.name: [_verdicts(one, scale, stored[scale.name]) for scale in shown] for one in names}
-    lines = [[f"[{one.name}](#{one.name})", one.title, *map(_counted, judged[one.name])] for one in names]
-    totals = [_counted([verdict for each in judged.values() for verdict in each[n]]) for n in range(len(shown))]
+    lines = [[f"[{one.name}](#{one.name})", one.title, *map(_counts_text, judged[one.name])] for one in names]
+    totals = [_counts_text([verdict for each in judged.values() for verdict in each[n]]) for n in range(len(shown))]
     header = ["", "question", *(f"claims, {scale.name}" for scale in shown)]
     about = [
-        f"- *{s.name}*: {s.about}, {s.schedule}; unless a table says otherwise.{_so_far(names, s, stored[s.name])}"
-        for s in shown
+        f"- *{scale.name}*: {scale.about}, {scale.schedule}; unless a table says otherwise."
+        f"{_missing_text(names, scale, stored[scale.name])}"
+        for scale in shown
     ]
-    return "\n".join(about) + f"\n\n{rows(header, [*lines, ['**all**', '', *totals]])}"
+    return "\n".join(about) + f"\n\n{markdown_table(header, [*lines, ['**all**', '', *totals]])}"
 
 
 def _verdicts(one: Reproduction, scale: Scale, stored: Stored) -> list[Verdict | None]:
-    """Of the paper's own claims; none where it makes no sense."""
-    found = one.found(scale, stored)
+    """Judge the paper's own claims; empty if the table makes no sense at this scale."""
+    found = one.results(scale, stored)
     return [claim.verdict(found) for claim in one.claims_at(scale) if found.cells and not claim.ours]
 
 
-def _counted(verdicts: Sequence[Verdict | None]) -> str:
+def _counts_text(verdicts: Sequence[Verdict | None]) -> str:
     answers = [verdict.answer if verdict else "not run" for verdict in verdicts]
     kinds = ("yes", "unclear", "no", "not run")
     counts = ", ".join(f"{answers.count(kind)} {kind}" for kind in kinds if kind in answers)
@@ -93,9 +94,9 @@ def _counted(verdicts: Sequence[Verdict | None]) -> str:
     return counts + (f" ({few} by one seed)" if few else "")
 
 
-def _so_far(names: Sequence[Reproduction], scale: Scale, stored: Stored) -> str:
-    """What of a scale has not been run."""
-    every = [(one, one.found(scale, stored)) for one in names]
+def _missing_text(names: Sequence[Reproduction], scale: Scale, stored: Stored) -> str:
+    """Name the tables that have not been run at a scale, or not completely."""
+    every = [(one, one.results(scale, stored)) for one in names]
     none = [one.name for one, found in every if found.cells and not any(found.cells.values())]
     part = [one.name for one, found in every if any(found.cells.values()) and not _complete(one, scale, found)]
     said = [
@@ -106,56 +107,56 @@ def _so_far(names: Sequence[Reproduction], scale: Scale, stored: Stored) -> str:
 
 def _complete(one: Reproduction, scale: Scale, found: TableResults) -> bool:
     seeds = one.seeds_complete(scale, found)
-    return all(len(by_seed) == seeds for by_seed in found.part((), seeds).cells.values())
+    return all(len(by_seed) == seeds for by_seed in found.select((), seeds).cells.values())
 
 
-def _at_scale(reproduction: Reproduction, scale: Scale, stored: Stored) -> str | None:
-    found = reproduction.found(scale, stored)
+def _section(reproduction: Reproduction, scale: Scale, stored: Stored) -> str | None:
+    found = reproduction.results(scale, stored)
     if not any(found.cells.values()):
         return None
     seeds = reproduction.seeds_complete(scale, found)
     command = f"manyheads reproduce {reproduction.name} --scale {scale.name}{scale.data_option} --seeds {seeds}"
     parts = [
         f"### {reproduction.name}, {scale.name}",
-        runs_of(found, seeds, command) + _unusual(reproduction, scale),
-        rows(*table(reproduction, found)),
+        runs_text(found, seeds, command) + _common_keys_text(reproduction, scale),
+        markdown_table(*table_rows(reproduction, found)),
     ]
-    if beside := besides(reproduction, found):
-        parts.append(rows(["besides", "here", "the paper"], beside))
+    if beside := derived_rows(reproduction, found):
+        parts.append(markdown_table(["over several cells", "here", "the paper"], beside))
     if reproduction.claims:
         judged = [
             [text.replace(OURS, f"*{OURS}*"), answer.replace(WORDS["no"], f"**{WORDS['no']}**"), "<br>".join(parts)]
-            for text, answer, parts in claims(reproduction, scale, found)
+            for text, answer, parts in claim_rows(reproduction, scale, found)
         ]
-        parts.append(rows(["claim", "here", "its parts"], judged))
-    parts += [f"**{text}**" for text in warnings(found)]
-    if worth_drawing(found):
-        parts.append(f"![{reproduction.title}, {scale.name}](images/{picture(reproduction, scale)})")
+        parts.append(markdown_table(["claim", "here", "its parts"], judged))
+    parts += [f"**{text}**" for text in warning_texts(found)]
+    if has_picture(found):
+        parts.append(f"![{reproduction.title}, {scale.name}](images/{picture_name(reproduction, scale)})")
     return "\n\n".join(parts)
 
 
-def _unusual(reproduction: Reproduction, scale: Scale) -> str:
+def _common_keys_text(reproduction: Reproduction, scale: Scale) -> str:
     keys = reproduction.common_keys(scale)
     return f" In all cells: `{keys_text(keys)}`." if keys else ""
 
 
-def besides(reproduction: Reproduction, found: TableResults) -> list[list[str]]:
-    """What is of no cell alone: in words, ours, and the paper's."""
-    every = [(one, list(one.quantity.of(found).values())) for one in reproduction.besides]
-    return [[one.text, _mean(values), one.printed] for one, values in every if values]
+def derived_rows(reproduction: Reproduction, found: TableResults) -> list[list[str]]:
+    """Return the numbers over several cells as rows: text, ours, the paper's."""
+    every = [(one, list(one.quantity.of(found).values())) for one in reproduction.derived]
+    return [[one.text, _mean_text(values), one.printed] for one, values in every if values]
 
 
-def worth_drawing(found: TableResults) -> bool:
-    """A picture compares cells: of a single one the table says as much."""
+def has_picture(found: TableResults) -> bool:
+    """Tell whether a picture is worth drawing: a single cell says no more than its table."""
     return sum(map(bool, found.cells.values())) > 1
 
 
-def picture(reproduction: Reproduction, scale: Scale) -> str:
+def picture_name(reproduction: Reproduction, scale: Scale) -> str:
     return f"reproduce-{reproduction.name}-{scale.name}.png"
 
 
-def table(reproduction: Reproduction, found: TableResults) -> tuple[list[str], list[list[str]]]:
-    """Header and rows: each cell, how many seeds, and its measures beside what the paper printed."""
+def table_rows(reproduction: Reproduction, found: TableResults) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows: each cell, its number of seeds, and its measures beside the paper's numbers."""
     shown = [m for m in reproduction.measures if any(found.values(cell, m) for cell in found.cells)]
     header = ["", "seeds", *(measure.label for measure in shown)]
     lines = [
@@ -169,15 +170,15 @@ def table(reproduction: Reproduction, found: TableResults) -> tuple[list[str], l
 def _entry(reproduction: Reproduction, found: TableResults, cell: str, measure: Measure) -> str:
     values = list(found.values(cell, measure).values())
     printed = reproduction.printed.get((cell, measure.label))
-    return _mean(values) + (f" ({printed:.1f})" if printed is not None and values else "")
+    return _mean_text(values) + (f" ({printed:.1f})" if printed is not None and values else "")
 
 
-def _mean(values: Sequence[float]) -> str:
+def _mean_text(values: Sequence[float]) -> str:
     return mean_and_spread([value / 100.0 for value in values]) if values else ""
 
 
-def claims(reproduction: Reproduction, scale: Scale, found: TableResults) -> list[tuple[str, str, tuple[str, ...]]]:
-    """Each claim, whether it holds, and what its parts are."""
+def claim_rows(reproduction: Reproduction, scale: Scale, found: TableResults) -> list[tuple[str, str, tuple[str, ...]]]:
+    """Return each claim, whether it holds, and its parts."""
     lines: list[tuple[str, str, tuple[str, ...]]] = []
     for claim in reproduction.claims_at(scale):
         text = (f"{OURS}: {claim.text}" if claim.ours else claim.text) + (f" {CHANGED}" if claim.changed else "")
@@ -190,40 +191,40 @@ def claims(reproduction: Reproduction, scale: Scale, found: TableResults) -> lis
     return lines
 
 
-def warnings(found: TableResults) -> list[str]:
-    """Cells with heads that name one class only; cells that were made of different data."""
+def warning_texts(found: TableResults) -> list[str]:
+    """Warn of cells with collapsed heads, and of cells that were made from different data."""
     cells = [cell for cell, by_seed in found.cells.items() if any(result.collapsed for result in by_seed.values())]
-    said = [f"Heads collapsed (they name one class for nearly everything) in: {', '.join(cells)}."] if cells else []
+    said = [f"Heads collapsed (they predict one class for nearly everything) in: {', '.join(cells)}."] if cells else []
     data: dict[str, set[str]] = {}  # fingerprints, by what cells are meant to read
     for result in (result for by_seed in found.cells.values() for result in by_seed.values() if result.data):
-        data.setdefault(result.meant_data, set()).add(str(result.data))
+        data.setdefault(result.intended_data, set()).add(str(result.data))
     differ = any(len(fingerprints) > 1 for fingerprints in data.values())
-    return said + (["These cells were not all made of the same data."] if differ else [])
+    return said + (["These cells were not all made from the same data."] if differ else [])
 
 
-def runs_of(found: TableResults, seeds: int, command: str) -> str:
-    """The command, and of what it runs how much there is; what other tables ran beyond it is counted apart."""
-    every = _every(found)
+def runs_text(found: TableResults, seeds: int, command: str) -> str:
+    """Return the command and how many of its runs are stored; runs of other tables are counted apart."""
+    every = _distinct_runs(found)
     own, wanted = sum(seed < seeds for _, seed in every), seeds * len(found.cells)
     runs = ("1 run" if own == 1 else f"{own} runs") if own == wanted else f"{own} of {wanted} runs"
     runs += f" and {len(every) - own} of other tables" if own < len(every) else ""
-    return f"`{command}`: {runs}, {made_with(found)}"
+    return f"`{command}`: {runs}, {provenance_text(found)}"
 
 
-def made_with(found: TableResults) -> str:
-    """How long it took, where it ran, and by which code."""
-    every = _every(found).values()
+def provenance_text(found: TableResults) -> str:
+    """Say how long it took, where it ran, and with which code."""
+    every = _distinct_runs(found).values()
     minutes = sum(result.seconds for result in every) / 60
     where, code = sorted({result.made_by for result in every}), sorted({result.code[:8] for result in every})
     return f"{minutes:.1f} minutes in sum; {'; '.join(where)}; code {', '.join(code)}."
 
 
-def _every(found: TableResults) -> dict[tuple[str, int], CellResult]:
-    """A run that is several cells is one."""
+def _distinct_runs(found: TableResults) -> dict[tuple[str, int], CellResult]:
+    """Return every run once: a run may be several cells."""
     return {(result.key, seed): result for by_seed in found.cells.values() for seed, result in by_seed.items()}
 
 
-def rows(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
+def markdown_table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
     made = [header, ["---"] * len(header), *lines]
     return "\n".join("| " + " | ".join(line) + " |" for line in made)

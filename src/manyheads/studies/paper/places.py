@@ -1,10 +1,10 @@
-"""What the paper calls its parts, and which of our tables are meant: "Table 5", "Figs. 3-5", "Section 4.2.2"."""
+"""The places in the paper that our tables reproduce: "Table 5", "Figs. 3-5", "Section 4.2.2"."""
 
 import re
 from collections.abc import Iterator, Sequence, Set
 
 from manyheads.errors import ConfigurationError
-from manyheads.studies.paper.names import NAMES
+from manyheads.studies.paper.names import REPRODUCTIONS
 from manyheads.studies.paper.reproduction import Reproduction
 
 # "Figure 4, Tables 7 and 8" are two of these, "Figs. 3-5", "4.2.2" and "Appendix B.1" one each.
@@ -16,14 +16,14 @@ PLACE = re.compile(
 )
 
 
-def called(given: Sequence[str]) -> list[str]:
-    """By the names that they have here; the paper says "Table 5", "Figs. 3-5" or "Section 4.2.2", quoted or not."""
+def resolve_names(given: Sequence[str]) -> list[str]:
+    """Return our names for words that may be the paper's: "Table 5", "Figs. 3-5" or "Section 4.2.2", quoted or not."""
     text, names = " ".join(given).replace("\N{EN DASH}", "-"), list[str]()
     for words in PLACE.finditer(text):
         sought = _places(words)
-        found = [one.name for one in NAMES.values() if any(_within(place, sought) for place in _places_of(one))]
+        found = [one.name for one in REPRODUCTIONS.values() if any(_within(place, sought) for place in _places_of(one))]
         if not found:
-            raise ConfigurationError(f"{words[0]}: is none of those that manyheads reproduce --list shows")
+            raise ConfigurationError(f"{words[0]}: not one of those that manyheads reproduce --list shows")
         names += found
     return list(dict.fromkeys([*PLACE.sub(" ", text).split(), *names]))
 
@@ -33,12 +33,12 @@ def _places_of(one: Reproduction) -> set[str]:
 
 
 def _within(place: str, sought: Set[str]) -> bool:
-    """Section 4.2.2 is in Section 4.2."""
+    """Tell whether a place is one of those sought, or inside one: Section 4.2.2 is in Section 4.2."""
     return any(place == each or place.startswith(f"{each}.") for each in sought)
 
 
 def _places(words: re.Match[str]) -> set[str]:
-    """Of "Tables 7 and 8" two."""
+    """Return the places that the words name: "Tables 7 and 8" names two."""
     if words["appendix"]:
         return {f"app {words['appendix'].upper()}"}
     if words["section"]:
@@ -48,7 +48,7 @@ def _places(words: re.Match[str]) -> set[str]:
 
 
 def _numbers(text: str) -> Iterator[str]:
-    """Of "1, 3-5" four, of "4.2.1-4.2.3" three: what is before the last dot does not count."""
+    """Yield single numbers: four from "1, 3-5", three from "4.2.1-4.2.3"."""
     for first, last in re.findall(r"(\d[\d.]*)(?:\s*-\s*(\d[\d.]*))?", text):
         before, number = _split(first)
         end = _split(last)[1] if last else number
@@ -56,6 +56,6 @@ def _numbers(text: str) -> Iterator[str]:
 
 
 def _split(number: str) -> tuple[str, int]:
-    """ "4.2.2" into "4.2." and 2."""
+    """Split a number before its last part: 4.2.2 into "4.2." and 2."""
     *before, last = number.rstrip(".").split(".")
     return "".join(f"{part}." for part in before), int(last)

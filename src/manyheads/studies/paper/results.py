@@ -1,7 +1,8 @@
-"""What is kept of a cell when its run has ended: one small JSON file, found again by the hash of what made it.
+"""Stored results: one small JSON file for each finished cell and seed.
 
-A result belongs to a configuration (where the data lie, how often to save and to look are not part of it) and to the
-code that decides numbers. The key has what differs from defaults: a new knob does not change the keys of old cells.
+A result belongs to a configuration (without where the data lie, and how often to save and evaluate) and to the code
+that decides numbers. Its key is a hash of what differs from defaults, so a new knob does not change the keys of old
+cells.
 """
 
 import contextlib
@@ -19,10 +20,10 @@ from manyheads.runs.events import judged_after
 from manyheads.runs.manifest import Manifest
 from manyheads.runs.read import read_events, read_summary
 from manyheads.studies.paper.code_of_numbers import code_of_numbers
-from manyheads.studies.paper.keys import key_of, non_default_keys, slug
+from manyheads.studies.paper.keys import cell_key, non_default_keys, slug
 
 
-class OfClient(BaseModel):
+class ClientAccuracies(BaseModel):
     """One client's accuracies, by head."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -33,7 +34,10 @@ class OfClient(BaseModel):
 
 
 class CellResult(BaseModel):
-    """A cell for one seed. Accuracies are fractions by head, means over clients unless they stand under `clients`."""
+    """A finished cell for one seed.
+
+    Accuracies are fractions by head and means over clients, except those of `clients`.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     cell: str  # as the reproduction called it that ran it first
@@ -58,21 +62,21 @@ class CellResult(BaseModel):
     probe: list[float] | None
     bytes_received: list[int]
     collapsed: list[list[int]]
-    clients: list[OfClient]
+    clients: list[ClientAccuracies]
 
-    def apart_from(self, other: "CellResult") -> list[str]:
-        """What of all that was measured is not the same, number by number, as they are stored."""
+    def differing_measures(self, other: "CellResult") -> list[str]:
+        """Return the names of the measures that differ, comparing every number as it is stored."""
         one, two = self.as_stored(), other.as_stored()
         return [name for name in MEASURED if one[name] != two[name]]
 
-    def farthest(self, other: "CellResult", names: Iterable[str]) -> float:
-        """By how much an accuracy is not the same, at most, of those that were measured under these names."""
+    def largest_difference(self, other: "CellResult", names: Iterable[str]) -> float:
+        """Return the largest difference of any accuracy in the named measures."""
         one, two = (_fractions({name: result.as_stored()[name] for name in names}) for result in (self, other))
         return max(abs(one[place] - two[place]) for place in one.keys() & two.keys())
 
     @property
     def made_by(self) -> str:
-        """All that last bits may depend on, beside the code."""
+        """Name everything besides the code on which the last bits may depend."""
         how = f" (rounding {self.rounding})" if self.rounding else ""
         return f"{self.hardware}{how}, {self.engine} engine, {self.precision}, torch {self.torch}"
 
@@ -83,14 +87,14 @@ class CellResult(BaseModel):
         return same and (self.engine, self.precision, self.torch) == (other.engine, other.precision, other.torch)
 
     def as_stored(self) -> dict[str, Any]:
-        """With five decimals."""
+        """Return the content of the file; numbers have five decimals."""
         text = self.model_dump_json(exclude={"experiment", *(["rounding"] if self.rounding is None else [])})
         told: dict[str, Any] = json.loads(text, parse_float=lambda number: round(float(number), 5))
         return told | {"experiment": self.experiment}
 
     @property
-    def meant_data(self) -> str:
-        """What it was meant to read, wherever that lay: the results of one table may be of different sets."""
+    def intended_data(self) -> str:
+        """Name the data that the cell is meant to read: cells of one table may read different sets."""
         return str({key: self.experiment.get("data", {}).get(key) for key in ("label", "public")})
 
 
@@ -102,7 +106,7 @@ Stored = dict[tuple[str, int], CellResult]  # by key and seed
 
 
 def _fractions(measured: Any, place: str = "") -> dict[str, float]:
-    """All of them, by where they stand; counts are whole numbers."""
+    """Return all fractions by their place in the result; counts are whole numbers."""
     if isinstance(measured, dict | list):
         inside = measured.items() if isinstance(measured, dict) else enumerate(measured)
         return {at: found for key, part in inside for at, found in _fractions(part, f"{place}/{key}").items()}
@@ -112,13 +116,13 @@ def _fractions(measured: Any, place: str = "") -> dict[str, float]:
 def result_of(
     experiment: Experiment, folder: Path, *, cell: str, scale: str, hardware: str, rounding: str | None
 ) -> CellResult:
-    """What is kept of a finished run."""
+    """Return what is stored of a finished run."""
     summary, events = read_summary(folder), read_events(folder)
     return CellResult(
         cell=cell,
         scale=scale,
         seed=experiment.seed,
-        key=key_of(experiment),
+        key=cell_key(experiment),
         code=code_of_numbers(),
         experiment=non_default_keys(experiment),
         data=Manifest.unseal(folder / "checkpoints" / "manifest.json").data,
@@ -127,19 +131,21 @@ def result_of(
         after={
             after: [by_head[0] for by_head in event.shared_accuracy] for after, event in judged_after(events).items()
         },
-        clients=[OfClient(**own.model_dump(include=set(OfClient.model_fields))) for own in summary.clients],
-        **summary.model_dump(include=_AS_IN_SUMMARY),
+        clients=[
+            ClientAccuracies(**own.model_dump(include=set(ClientAccuracies.model_fields))) for own in summary.clients
+        ],
+        **summary.model_dump(include=_COPIED_FROM_SUMMARY),
     )
 
 
-_AS_IN_SUMMARY = {
+_COPIED_FROM_SUMMARY = {
     "version", "torch", "engine", "precision", "seconds", "private_accuracy", "shared_accuracy", "validation", "by_hop",
     "probe", "bytes_received", "collapsed",
 }  # fmt: skip
 
 
 def read_results(folder: Path, scale: str) -> Stored:
-    """All that is stored for a scale."""
+    """Read all stored results of a scale."""
     found: Stored = {}
     for path in sorted((folder / scale).glob("*.json")):
         try:
@@ -161,7 +167,7 @@ def read_results(folder: Path, scale: str) -> Stored:
 
 
 def write_result(folder: Path, result: CellResult) -> Path:
-    """Under a name that a person can find; it replaces what earlier code made of the same cell."""
+    """Write a result to a file that a person can find; replace what earlier code made of the same cell."""
     path = folder / result.scale / f"{slug(result.cell)}-seed-{result.seed}-{result.key[:6]}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, (json.dumps(result.as_stored(), indent=1) + "\n").encode())
@@ -180,7 +186,7 @@ def remove_results(folder: Path) -> None:
 
 
 def _is_older(other: Path, path: Path, key: str) -> bool:
-    """Whether a file is an earlier result of the same cell, as another reproduction called it."""
+    """Tell whether a file is an earlier result of the same cell, which another reproduction may have named."""
     return _key_in(other) == key and other.stat().st_mtime_ns < path.stat().st_mtime_ns
 
 

@@ -1,4 +1,4 @@
-"""Cells are ordinary runs: what is missing is run, several in each worker process, small ones at the same time."""
+"""The runner: worker processes take one cell after the other, small cells at the same time."""
 
 import contextlib
 import signal
@@ -14,41 +14,41 @@ from typing import Any
 from manyheads.engine.cores import usable_cores
 from manyheads.errors import RunError, Stopped
 from manyheads.runs.saved_files import remove_checkpoints
+from manyheads.studies.paper.cell_worker import begin_worker, idle, run_job
 from manyheads.studies.paper.jobs import FULL_GPU, CellFailed, CellWorkerLost, Job
-from manyheads.studies.paper.one_job import begin_worker, idle, run_job
 from manyheads.studies.paper.results import CellResult, write_result
 
 
 class RunnerObserver:
-    """What a person may want to hear while many cells run; this one does nothing about it."""
+    """Hears what a person may want to know while many cells run. This one ignores everything."""
 
     def progressed(self, work: float) -> None:
-        """So much work was done."""
+        """Hear that this much work was done."""
 
     def noted(self, text: str) -> None:
-        """Something that a person should know."""
+        """Hear something that a person should know."""
 
     def stopping(self) -> None:
-        """Somebody asked to stop: runs go on to the end of their window and save."""
+        """Hear that somebody asked to stop: runs finish their window and save."""
 
 
 def run_all(
-    jobs: Sequence[Job], results: Path, *, at_once: int | None = None, watching: RunnerObserver | None = None
+    jobs: Sequence[Job], results: Path, *, at_once: int | None = None, observer: RunnerObserver | None = None
 ) -> Generator[CellResult, None, None]:
-    """Run jobs in worker processes, store each result when it is there, and give it.
+    """Run jobs in worker processes; store and yield each result as soon as it is there.
 
-    As many at a time as fill the machine, or `at_once`.
+    `at_once` jobs run at a time, or as many as fill the machine.
     """
-    watching = watching or RunnerObserver()
+    observer = observer or RunnerObserver()
     context = get_context("spawn")  # a fork would lose what a GPU's driver started
-    told: Any = context.SimpleQueue()
+    messages: Any = context.SimpleQueue()
     others = active_children()
     most = max(1, min(at_once or max(FULL_GPU, usable_cores()), len(jobs)))
-    with ProcessPoolExecutor(most, context, begin_worker, (told,)) as pool, _listening(told, watching):
+    with ProcessPoolExecutor(most, context, begin_worker, (messages,)) as pool, _listening(messages, observer):
         waiting, problems = list(jobs), list[str]()
         running: dict[Future[CellResult | None], Job] = {}
         try:
-            with _terminated_like_interrupted():
+            with _sigterm_as_interrupt():
                 while waiting or running:
                     while (job := _next(waiting, list(running.values()), at_once)) is not None:
                         waiting.remove(job)
@@ -58,7 +58,7 @@ def run_all(
                         if isinstance(error := future.exception(), CellFailed):
                             problems.append(f"{job.cell}, seed {job.experiment.seed}: {error}")
                         elif (result := future.result()) is None:
-                            stopped = "a worker process was stopped; the same command goes on"
+                            stopped = "a worker process was stopped; the same command continues"
                             raise CellWorkerLost("; ".join([*problems, stopped]))
                         else:
                             write_result(results, result)
@@ -66,13 +66,13 @@ def run_all(
                                 remove_checkpoints(job.folder)
                             yield result
         except KeyboardInterrupt:
-            watching.stopping()
-            stopped = "stopped; the same command goes on where each cell was last saved"
+            observer.stopping()
+            stopped = "stopped; the same command continues from each cell's last save"
             raise Stopped("; ".join([*problems, stopped])) from None
         except BrokenProcessPool:
             lost = (
-                "a worker process was lost, perhaps for want of memory; the same command goes on, with --at-once 1 it "
-                "needs less"
+                "a worker process was lost, perhaps because memory ran out; the same command continues, and with "
+                "--at-once 1 it needs less"
             )
             raise CellWorkerLost("; ".join([*problems, lost])) from None
         finally:
@@ -83,7 +83,7 @@ def run_all(
 
 
 def _next(waiting: Sequence[Job], running: Sequence[Job], at_once: int | None) -> Job | None:
-    """The first that fits beside those that run."""
+    """Return the first waiting job that fits beside the running ones."""
     if at_once is not None:
         return waiting[0] if waiting and len(running) < at_once else None
     free = 1.0 + 1e-9 - sum(job.share for job in running)
@@ -93,7 +93,7 @@ def _next(waiting: Sequence[Job], running: Sequence[Job], at_once: int | None) -
 def _stop_workers(
     pool: ProcessPoolExecutor, running: Mapping[Future[Any], Job], workers: Sequence[BaseProcess]
 ) -> None:
-    """Nothing new begins; what runs is asked to save. A second Ctrl-C does not wait for that."""
+    """Begin nothing new, and ask running workers to save. A second Ctrl-C does not wait for that."""
     for future in running:
         future.cancel()
     for worker in workers:
@@ -106,7 +106,8 @@ def _stop_workers(
 
 
 @contextlib.contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """Treat SIGTERM like Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -122,22 +123,22 @@ def _terminated_like_interrupted() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _listening(told: Any, watching: RunnerObserver) -> Iterator[None]:
-    """Pass on what workers tell, in a thread of its own: work that was done, or a note."""
+def _listening(messages: Any, observer: RunnerObserver) -> Iterator[None]:
+    """Pass on, in a thread, what workers report: work that was done, or a note."""
 
     def listen() -> None:
-        while (what := told.get()) is not None:
+        while (what := messages.get()) is not None:
             if isinstance(what, str):
-                watching.noted(what)
+                observer.noted(what)
             else:
-                watching.progressed(what)
+                observer.progressed(what)
 
     thread = threading.Thread(target=listen, daemon=True)
     thread.start()
     try:
         yield
     finally:
-        told.put(None)
+        messages.put(None)
         thread.join()
 
 

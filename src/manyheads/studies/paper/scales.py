@@ -1,7 +1,7 @@
 """The three sizes at which the paper is reproduced: digits (seconds), CIFAR-100 (minutes on a GPU), ImageNet (its own).
 
-A scale is MHD at s = 100 with four auxiliary heads on a complete graph, from which every cell is made, and the few
-numbers that cannot follow from it.
+A scale consists of one experiment, from which every cell is made (MHD at s = 100 with four auxiliary heads on a
+complete graph), and of the few numbers that cannot be derived from it.
 """
 
 from dataclasses import dataclass, field
@@ -15,6 +15,8 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True)
 class Scale:
+    """A size at which the paper is reproduced."""
+
     name: str
     about: str
     mhd: Experiment
@@ -41,16 +43,16 @@ class Scale:
         ramp = self.mhd.algorithm.options()["ramp"]
         return f"a pool every {self.pool_every} steps, ramp {ramp['hold']:g}/{ramp['rise']:g}"
 
-    def other_keys(self, cell: Experiment) -> Values:
-        """In which a cell is not what all cells of the scale are made from."""
+    def differing_keys(self, cell: Experiment) -> Values:
+        """Return the keys in which a cell differs from the experiment of the scale."""
         usual = self.mhd.keys()
         return {key: value for key, value in cell.keys().items() if usual.get(key) != value}
 
     def longer(self, times: int) -> Values:
         return {"steps": times * self.mhd.training.steps}
 
-    def at(self, experiment: Experiment, data: Path | None) -> Experiment:
-        """An experiment that reads its data from where they are here."""
+    def with_data(self, experiment: Experiment, data: Path | None) -> Experiment:
+        """Return an experiment that reads its data from `data`."""
         if experiment.data.path is None:
             return experiment
         data = data or Path()
@@ -63,8 +65,9 @@ class Scale:
 
 DIGITS = Scale(
     name="digits",
-    about="8 x 8 digits of scikit-learn (1,437 to train with, 360 to test), 8 clients with 3 random labels each, 30 % "
-    "public, three convolutions of width 16, 600 steps, one target, four heads (the demonstration has two and three)",
+    about="8 x 8 digits of scikit-learn (1,437 for training, 360 for testing), 8 clients with 3 random labels each, "
+    "30 % public, three convolutions of width 16, 600 steps, one target, four heads (the demonstration has two and "
+    "three)",
     mhd=Experiment(
         clients=8,
         data={

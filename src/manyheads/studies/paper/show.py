@@ -1,4 +1,4 @@
-"""What is stored, shown on the screen and as a page."""
+"""Stored results, shown on the screen and as a page."""
 
 import contextlib
 import itertools
@@ -13,56 +13,56 @@ from manyheads.files import write_whole
 from manyheads.report.figures import save_figure
 from manyheads.report.text import keys_text
 from manyheads.setup.resolve import resolve
-from manyheads.studies.paper.arguments import Request, elsewhere
+from manyheads.studies.paper.arguments import Request, hint_elsewhere
 from manyheads.studies.paper.code_of_numbers import same_numbers
 from manyheads.studies.paper.figures import FIGURES
 from manyheads.studies.paper.measures import TableResults
-from manyheads.studies.paper.names import NAMES
+from manyheads.studies.paper.names import REPRODUCTIONS
 from manyheads.studies.paper.page import (
-    besides,
-    claims,
-    made_with,
-    picture,
+    claim_rows,
+    derived_rows,
+    has_picture,
+    picture_name,
+    provenance_text,
     results_page,
-    table,
-    warnings,
-    worth_drawing,
+    table_rows,
+    warning_texts,
 )
 from manyheads.studies.paper.reproduction import Reproduction
 from manyheads.studies.paper.results import CellResult, read_results
 from manyheads.studies.paper.scales import SCALES, Scale
 
 
-def of_other_data(names: Sequence[Reproduction], request: Request) -> int:
-    """How many of the stored results that are shown were not made of the data that are there."""
+def count_of_other_data(names: Sequence[Reproduction], request: Request) -> int:
+    """Count the shown results that were made from other data than those given."""
     scale, of, other = request.scale, dict[str, str](), set[tuple[str, int]]()
     if scale.mhd.data.path is None:
         return 0
     stored = read_results(request.results, scale.name)
     with contextlib.suppress(ConfigurationError, DataError):  # what is stored can be shown without any data
         for one in names:
-            for cell, by_seed in one.found(scale, stored).part(request.only, request.seeds).cells.items():
+            for cell, by_seed in one.results(scale, stored).select(request.only, request.seeds).cells.items():
                 for result in by_seed.values():
-                    if result.meant_data not in of:
-                        given = scale.at(one.cells(scale)[cell], request.data)
-                        of[result.meant_data] = resolve(given).dataset.fingerprint()
-                    if result.data not in (None, of[result.meant_data]):
+                    if result.intended_data not in of:
+                        given = scale.with_data(one.cells(scale)[cell], request.data)
+                        of[result.intended_data] = resolve(given).dataset.fingerprint()
+                    if result.data not in (None, of[result.intended_data]):
                         other.add((result.key, result.seed))
     return len(other)
 
 
 def list_table(scale: Scale, results: Path) -> Table:
-    """Every name, where it is in the paper, and how much of it is stored."""
+    """List every name, its place in the paper, and how much of it is stored."""
     stored = read_results(results, scale.name)
-    title = f"manyheads reproduce NAME --scale {scale.name}; results are in {results}{elsewhere(results)}"
-    made = Table("name", "in the paper", "what", "cells", "runs that are stored", title=title)
-    for name, one in NAMES.items():
+    title = f"manyheads reproduce NAME --scale {scale.name}; results are in {results}{hint_elsewhere(results)}"
+    made = Table("name", "in the paper", "what", "cells", "stored runs", title=title)
+    for name, one in REPRODUCTIONS.items():
         if scale.name not in one.scales:
             made.add_row(name, one.where, one.title, "-", "")
             continue
-        found = one.found(scale, stored)
+        found = one.results(scale, stored)
         seeds = one.seeds_complete(scale, found)
-        runs = [result for by_seed in found.part((), seeds).cells.values() for result in by_seed.values()]
+        runs = [result for by_seed in found.select((), seeds).cells.values() for result in by_seed.values()]
         other = sum(not same_numbers(result.code) for result in runs)
         have = f"{len(runs)} of {seeds * len(found.cells)}" + (f", {other} by other code" if other else "")
         made.add_row(name, one.where, one.title, str(len(found.cells)), have)
@@ -70,17 +70,16 @@ def list_table(scale: Scale, results: Path) -> Table:
 
 
 def cells_table(one: Reproduction, scale: Scale, results: Path) -> Table:
-    """Each cell, and in which keys it is not what all cells of the scale are made from."""
-    made = Table(
-        "cell", "other keys than MHD has at this scale", "seeds that are stored", title=one.name, caption=scale.about
-    )
+    """List the cells of a table, and the keys in which they differ from the experiment of the scale."""
+    made = Table("cell", "keys that differ from MHD at this scale", "stored seeds", title=one.name, caption=scale.about)
     cells = one.cells(scale)
-    for cell, by_seed in one.found(scale, read_results(results, scale.name)).cells.items():
-        made.add_row(cell, keys_text(scale.other_keys(cells[cell])), ", ".join(map(str, by_seed)))
+    for cell, by_seed in one.results(scale, read_results(results, scale.name)).cells.items():
+        made.add_row(cell, keys_text(scale.differing_keys(cells[cell])), ", ".join(map(str, by_seed)))
     return made
 
 
 def result_text(result: CellResult) -> str:
+    """Describe one result in one line."""
     shared = " ".join(f"{100 * value:.1f}" for value in result.shared_accuracy)
     warned = "; a head has collapsed" if result.collapsed else ""
     return (
@@ -89,59 +88,60 @@ def result_text(result: CellResult) -> str:
     )
 
 
-def show(screen: Screen, names: Sequence[Reproduction], request: Request) -> None:
-    """The table, the claims and the picture of each."""
+def show_stored(screen: Screen, names: Sequence[Reproduction], request: Request) -> None:
+    """Show the table, the claims and the picture of each reproduction."""
     stored = read_results(request.results, request.scale.name)
-    if other := of_other_data(names, request):
+    if other := count_of_other_data(names, request):
         screen.say(
-            f"note: {other} of these stored results were made of other data than those in {request.data or Path()}; "
-            "with --results FOLDER everything is run with yours"
+            f"note: {other} of these stored results were made from other data than those in {request.data or Path()}; "
+            "--results FOLDER runs everything with yours"
         )
     for one in names:
-        found = one.found(request.scale, stored).part(request.only, request.seeds)
+        found = one.results(request.scale, stored).select(request.only, request.seeds)
         if any(found.cells.values()):
             _show_one(screen, one, found, request)
         elif found.cells:
             place = request.results / request.scale.name
-            screen.say(f"{one.name}: nothing of this is stored in {place}{elsewhere(request.results)}")
+            screen.say(f"{one.name}: nothing of this is stored in {place}{hint_elsewhere(request.results)}")
 
 
 def _show_one(screen: Screen, one: Reproduction, found: TableResults, request: Request) -> None:
-    printed = "; in brackets what the paper printed, at its own scale" if one.printed else ""
-    screen.show_wide(*table(one, found), f"{one.name}, {request.scale.name}: {one.title}{printed}")
-    screen.say(made_with(found))
-    if (beside := besides(one, found)) and not request.only:
-        numbers = Table("besides", "here", "the paper")
+    printed = "; in brackets the paper's number, at its own scale" if one.printed else ""
+    screen.show_wide(*table_rows(one, found), f"{one.name}, {request.scale.name}: {one.title}{printed}")
+    screen.say(provenance_text(found))
+    if (beside := derived_rows(one, found)) and not request.only:
+        numbers = Table("over several cells", "here", "the paper")
         for line in beside:
             numbers.add_row(*line)
         screen.show(numbers)
     if one.claims and not request.only:  # a claim is about a table
         judged = Table("claim", "here", "its parts")
-        for text, answer, parts in claims(one, request.scale, found):
+        for text, answer, parts in claim_rows(one, request.scale, found):
             judged.add_row(text, answer, "\n".join(parts))
         screen.show(judged)
-    for text in warnings(found):
+    for text in warning_texts(found):
         screen.say(text)
-    if worth_drawing(found):
-        screen.say(f"Picture: {draw(one, request.scale, found, request.out)}")
+    if has_picture(found):
+        screen.say(f"Picture: {draw_picture(one, request.scale, found, request.out)}")
 
 
-def draw(one: Reproduction, scale: Scale, found: TableResults, folder: Path) -> Path:
-    place = folder / picture(one, scale)
+def draw_picture(one: Reproduction, scale: Scale, found: TableResults, folder: Path) -> Path:
+    """Draw the picture of a table into a folder, and return its path."""
+    place = folder / picture_name(one, scale)
     folder.mkdir(parents=True, exist_ok=True)
     save_figure(FIGURES[one.figure](one, found), place)
     return place
 
 
 def write_page(page: Path, results: Path) -> int:
-    """The page of all stored results, and its pictures beside it; says how many pictures."""
+    """Write the page of all stored results, with its pictures beside it; return the number of pictures."""
     if page.is_dir() or not page.suffix:
         raise ConfigurationError(f"--page {page}: give a file, such as {page / 'results.md'}")
     stored = {name: read_results(results, name) for name in SCALES}
     drawn = 0
-    for one, scale in itertools.product(NAMES.values(), SCALES.values()):
-        if worth_drawing(found := one.found(scale, stored[scale.name])):
-            draw(one, scale, found, page.parent / "images")
+    for one, scale in itertools.product(REPRODUCTIONS.values(), SCALES.values()):
+        if has_picture(found := one.results(scale, stored[scale.name])):
+            draw_picture(one, scale, found, page.parent / "images")
             drawn += 1
-    write_whole(page, results_page(list(NAMES.values()), stored).encode())
+    write_whole(page, results_page(list(REPRODUCTIONS.values()), stored).encode())
     return drawn

@@ -1,4 +1,4 @@
-"""Whether what is stored can be made once more: every number of it."""
+"""Verification: run stored cells again and compare every number."""
 
 import contextlib
 from collections.abc import Sequence
@@ -9,54 +9,55 @@ from manyheads.console import Screen
 from manyheads.errors import ConfigurationError, RunError
 from manyheads.files import write_whole
 from manyheads.runs.remove import remove_run
-from manyheads.studies.paper.arguments import Request, check_data, chosen
+from manyheads.studies.paper.arguments import Request, check_data, chosen_reproductions
 from manyheads.studies.paper.code_of_numbers import same_numbers
 from manyheads.studies.paper.command import RunnerOnScreen
-from manyheads.studies.paper.keys import key_of
+from manyheads.studies.paper.keys import cell_key
 from manyheads.studies.paper.results import MEASURED, CellResult, Stored, read_results, remove_results
 from manyheads.studies.paper.runner import run_all
 
-ELSEWHERE = (
-    "On a processor that rounds otherwise, another GPU, in another precision or with another PyTorch, last bits are "
-    "others, and means over clients are apart by about what seeds are; by much more, something is wrong"
+OTHER_MACHINE = (
+    "A processor that rounds differently, another GPU, another precision or another PyTorch change the last bits, and "
+    "means over clients by about as much as another seed; if they differ by much more, something is wrong"
 )
 
 
 def verify(screen: Screen, request: Request) -> None:
-    """Run once more what is stored, elsewhere, and say whether it is the same. Stopped, it goes on."""
-    scale, names = request.scale, chosen(request)
+    """Run stored cells again, in another folder, and compare; if it is stopped, the same command continues."""
+    scale, names = request.scale, chosen_reproductions(request)
     place = request.out / "verified" / scale.name / "-".join(one.name for one in names)
     stored = read_results(request.results, scale.name)
-    parts = [one.found(scale, stored).part(request.only, request.seeds) for one in names]
+    parts = [one.results(scale, stored).select(request.only, request.seeds) for one in names]
     asked = {(r.key, r.seed) for part in parts for by_seed in part.cells.values() for r in by_seed.values()}
     if not asked:
         raise ConfigurationError(f"--verify: nothing of this is stored in {request.results / scale.name}")
     stored_seeds = [len(by_seed) for part in parts for by_seed in part.cells.values()]
     missing = sum(request.seeds - have for have in stored_seeds) if request.seeds else 0
     anew = replace(request, out=place / "runs", seeds=max(seed for _, seed in asked) + 1)
-    planned = anew.plan(names, read_results(place, scale.name))
-    jobs = [job for job in planned.jobs if (key_of(job.experiment), job.experiment.seed) in asked]
+    planned = anew.plan_jobs(names, read_results(place, scale.name))
+    jobs = [job for job in planned.jobs if (cell_key(job.experiment), job.experiment.seed) in asked]
     check_data(jobs, request)
     with screen.work(scale.name, sum(job.work for job in jobs)) as move:
-        results = run_all(jobs, place, at_once=request.at_once, watching=RunnerOnScreen(screen, move))
+        results = run_all(jobs, place, at_once=request.at_once, observer=RunnerOnScreen(screen, move))
         with contextlib.closing(results):
             for result in results:
-                screen.say(f"{result.cell}, seed {result.seed}: {_compared(result, stored)}")
+                screen.say(f"{result.cell}, seed {result.seed}: {_comparison_text(result, stored)}")
     made = [result for at, result in read_results(place, scale.name).items() if at in asked]
     kept = request.out / "other-numbers" / place.relative_to(request.out / "verified")
     remove_results(kept)
     pairs = [(stored[result.key, result.seed], result) for result in made]
-    if different := [(before, now) for before, now in pairs if now.apart_from(before)]:
+    if different := [(before, now) for before, now in pairs if now.differing_measures(before)]:
         kept.mkdir(parents=True, exist_ok=True)
         for path in (place / scale.name).glob("*.json"):
             write_whole(kept / path.name, path.read_bytes())
     _clear(place, scale.name)
     if different:
         raise RunError(
-            f"{len(different)} of {len(made)} gave other numbers than are stored{_how_far(different)} ({kept} has them)"
+            f"{len(different)} of {len(made)} gave other numbers than the stored ones{_distance_text(different)} "
+            f"({kept} has them)"
         )
-    left = f"; {missing} more that were asked for are not stored" if missing else ""
-    screen.say(f"{len(made)} of {len(made)} gave every number as it is stored{left}")
+    left = f"; another {missing} are not stored" if missing else ""
+    screen.say(f"{len(made)} of {len(made)} gave exactly the stored numbers{left}")
 
 
 def _clear(place: Path, scale: str) -> None:
@@ -71,29 +72,30 @@ def _clear(place: Path, scale: str) -> None:
             empty.rmdir()
 
 
-def _compared(result: CellResult, stored: Stored) -> str:
+def _comparison_text(result: CellResult, stored: Stored) -> str:
+    """Say whether a result has the stored numbers and, if not, what may be the reason."""
     before = stored[result.key, result.seed]
-    if not (apart := result.apart_from(before)):
-        return "the numbers that are stored"
-    why = ["those are of other data"] if before.data not in (None, result.data) else []
-    why += [] if same_numbers(before.code) else [f"those are by other code, {before.code[:8]}"]
+    if not (apart := result.differing_measures(before)):
+        return "exactly the stored numbers"
+    why = ["stored from other data"] if before.data not in (None, result.data) else []
+    why += [] if same_numbers(before.code) else [f"stored by other code, {before.code[:8]}"]
     why += [elsewhere] if (elsewhere := why_elsewhere(before, result)) else []
-    return f"other numbers than are stored ({'; '.join([*why, 'not the same: ' + ', '.join(apart)])})"
+    return f"other numbers than the stored ones ({'; '.join([*why, 'different: ' + ', '.join(apart)])})"
 
 
 def why_elsewhere(before: CellResult, now: CellResult) -> str:
     """Say why last bits may differ, as far as the results tell; nothing if both machines were asked and round alike."""
     if not before.rounds_like(now):
-        return f"those are by {before.made_by}, these by {now.made_by}"
+        return f"stored by {before.made_by}, now by {now.made_by}"
     unasked = before.rounding is None and now.rounding is not None
-    return "those do not tell how their processor rounds" if unasked else ""
+    return "the stored ones do not tell how their processor rounds" if unasked else ""
 
 
-def _how_far(different: Sequence[tuple[CellResult, CellResult]]) -> str:
-    """In points, and what that means where not all was made by the same."""
+def _distance_text(different: Sequence[tuple[CellResult, CellResult]]) -> str:
+    """Say how far apart accuracies are, in points, and what that means if machines differ."""
     means, every = (
-        100.0 * max(before.farthest(now, names) for before, now in different)
+        100.0 * max(before.largest_difference(now, names) for before, now in different)
         for names in (("private_accuracy", "shared_accuracy"), MEASURED)
     )
     far = f"; means over clients are at most {means:.2g} points apart, of all accuracies {every:.2g}" if every else ""
-    return far + (f". {ELSEWHERE}" if any(why_elsewhere(before, now) for before, now in different) else "")
+    return far + (f". {OTHER_MACHINE}" if any(why_elsewhere(before, now) for before, now in different) else "")

@@ -1,4 +1,4 @@
-"""Table 1: MHD beside training alone, averaging and supervised training."""
+"""Table 1: MHD compared with separate training, averaging and supervised training."""
 
 from manyheads.config.experiment import Experiment
 from manyheads.studies.paper.claims import Check, Claim, above, at
@@ -107,8 +107,8 @@ BASELINES = Reproduction(
             changed=True,
         ),
         Claim(
-            "At s = 100 MHD+ closes two thirds of the gap from separate training to supervised training as long as "
-            "itself (in percent of that gap).",
+            "At s = 100 MHD+ closes two thirds of the gap between separate training and equally long supervised "
+            "training (in percent of that gap).",
             [
                 Check(
                     (last_head(100, "MHD+") - last_head(100, "separate")).percent_of(

@@ -1,7 +1,7 @@
-"""How the schedule of a scale was chosen: on validation data, with MHD at s = 100, once for all cells.
+"""The choice of each scale's schedule: on validation data, with MHD at s = 100, once for all cells.
 
-FedMD, which has rounds instead of a pool, gets a choice of its own, with the data and networks of its table. So do
-these networks: what their heads see, and how fast they learn from that.
+FedMD has rounds instead of a pool, so it gets its own choice, with the data and networks of its table. These networks
+also get a choice of what their heads see, and of the learning rate for that.
 """
 
 from dataclasses import dataclass
@@ -18,6 +18,8 @@ from manyheads.studies.paper.tables.fedmd import FEDMD
 
 @dataclass(frozen=True)
 class Candidate:
+    """A schedule to choose from."""
+
     pool_every: int
     ramp: tuple[float, float]  # hold, rise
     faster: Fraction = Fraction(1)  # times the learning rate
@@ -37,7 +39,7 @@ class Candidate:
 
 
 def why_no_ramp_fails(pool_every: int) -> tuple[Candidate, ...]:
-    """Not to choose from: whether it is the size of a step, the chain of heads, or the length of a run."""
+    """Return candidates that are not to be chosen but show why no ramp fails: step size, chain of heads, or length."""
     return (
         Candidate(pool_every, NONE, faster=Fraction(1, 3)),
         Candidate(pool_every, NONE, heads=1),
@@ -108,7 +110,7 @@ def _with(base: Experiment, candidate: Candidate) -> Experiment:
 
 
 def _in_rounds(fedmd: Experiment, rounds: int) -> Experiment:
-    """The same steps before the first round, and as many digest and as many revisit steps in all."""
+    """Return FedMD with `rounds` rounds: the same first steps, as many digest and revisit steps in all."""
     half = fedmd.training.steps // 2
     first = int(fedmd.algorithm.options()["first_private_steps"])
     return fedmd.with_values(algorithm={"digest_steps": half // rounds, "revisit_steps": (half - first) // rounds})

@@ -17,7 +17,7 @@ def with_heads(scale: Scale, heads: int) -> Experiment:
 
 
 def all_public(scale: Scale) -> dict[str, object]:
-    """The whole training set as public data, with as many private samples as before."""
+    """Return `[data]` keys: the whole training set as public data, as many private samples as before."""
     return {"public": "all", "private_fraction": scale.mhd.data.private_share}
 
 

@@ -1,4 +1,4 @@
-"""What is sent, and what that costs."""
+"""Section 3.2, "Communication efficiency": what is sent, and what that costs."""
 
 from statistics import mean
 

@@ -1,4 +1,4 @@
-"""Confidence against a random choice."""
+"""Section 4.2.2: the most confident teacher compared with a random one."""
 
 from manyheads.studies.paper.claims import Claim, above, at
 from manyheads.studies.paper.measures import HEADS, LAST, PRIVATE, SHARED

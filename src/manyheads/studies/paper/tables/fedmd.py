@@ -1,10 +1,10 @@
-"""Table 2: FedMD."""
+"""Table 2: MHD compared with FedMD."""
 
 from statistics import mean, pstdev
 
 from manyheads.studies.paper.claims import Check, Claim, Quantity, above, at
 from manyheads.studies.paper.measures import LAST, PRIVATE, BySeed, Measure, TableResults, common_seeds
-from manyheads.studies.paper.reproduction import Beside, Cells, Reproduction
+from manyheads.studies.paper.reproduction import Cells, DerivedNumber, Reproduction
 from manyheads.studies.paper.results import CellResult
 from manyheads.studies.paper.scales import Scale
 from manyheads.studies.paper.tables.baselines import alone_cell
@@ -53,7 +53,7 @@ DIGEST_DEVIATION = Measure("deviation after digest", lambda result: _across(resu
 
 
 def _pooled(found: TableResults) -> BySeed:
-    """The mean over the models that were trained on all private data, for seeds that have all of them."""
+    """Return the mean over the models that were trained on all private data, for seeds that have all of them."""
     every = [found.values(cell, MEAN) for cell in found.cells if cell.startswith("all data")]
     return {seed: mean(values[seed] for values in every) for seed in common_seeds(every)}
 
@@ -71,18 +71,18 @@ FEDMD = Reproduction(
         ("FedMD", MEAN.label): 50.2,
         ("FedMD", DEVIATION.label): 2.7,
     },
-    besides=(
-        Beside(BASE, "models trained on all private data, their mean", "60.6; of FedMD's authors 56.5"),
-        Beside(BASE - at("MHD", MEAN), "how far MHD is below it", "3.6"),
-        Beside(BASE - at("FedMD", MEAN), "how far FedMD is below it", "6.3"),
-        Beside(BASE - at("FedMD", DIGEST), "how far FedMD is below it after its last digest"),
+    derived=(
+        DerivedNumber(BASE, "mean of the models trained on all private data", "60.6; FedMD's authors: 56.5"),
+        DerivedNumber(BASE - at("MHD", MEAN), "how far MHD is below it", "3.6"),
+        DerivedNumber(BASE - at("FedMD", MEAN), "how far FedMD is below it", "6.3"),
+        DerivedNumber(BASE - at("FedMD", DIGEST), "how far FedMD is below it after its last digest"),
     ),
     seeds=3,
     scales=("digits", "cifar100"),
     claims=(
         Claim(
             "MHD reaches more than FedMD after its last revisit, so its gap to models trained on all private data is "
-            "the smaller one (the paper: 3.6 against 6.3 points; here both have the same such models).",
+            "smaller (the paper: 3.6 against 6.3 points; here both are compared with the same models).",
             [above(at("MHD", MEAN), at("FedMD", MEAN))],
         ),
         Claim(

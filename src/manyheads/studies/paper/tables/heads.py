@@ -1,4 +1,4 @@
-"""Table 7 and Fig. 4: the number of auxiliary heads."""
+"""Figure 4, Tables 7 and 8: the number of auxiliary heads."""
 
 from itertools import product
 

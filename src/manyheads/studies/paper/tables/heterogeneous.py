@@ -1,4 +1,4 @@
-"""Clients with different models."""
+"""Section 4.5: clients with different models."""
 
 from statistics import mean
 

@@ -1,4 +1,4 @@
-"""The size of the public set."""
+"""Table 4: the size of the public set."""
 
 from manyheads.config.experiment import Experiment
 from manyheads.studies.paper.claims import Claim, above, at, rising

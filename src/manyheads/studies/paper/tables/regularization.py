@@ -1,4 +1,4 @@
-"""How strongly to distil embeddings and predictions: the grid of Figure 3, Tables 5 and 6."""
+"""Figure 3, Tables 5 and 6: how strongly to distil embeddings and predictions."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -52,7 +52,7 @@ def _regularization_printed() -> Printed:
 
 
 def _main_head_gains(better: tuple[int, int], worse: tuple[int, int], skews: Sequence[int] = SKEWS) -> list[Check]:
-    """Private and shared: one point of the grid above another."""
+    """Check that one point of the grid is above another in private and shared accuracy of the main head."""
     return [
         above(at(grid_cell(skew, *better), measure), at(grid_cell(skew, *worse), measure))
         for measure, skew in product((PRIVATE, SHARED), skews)
@@ -60,13 +60,13 @@ def _main_head_gains(better: tuple[int, int], worse: tuple[int, int], skews: Seq
 
 
 def _best(skew: int, nu_emb: Sequence[int]) -> Quantity:
-    """The auxiliary head's highest shared accuracy where it is trained."""
+    """Return the auxiliary head's highest shared accuracy among the points where it is trained."""
     label = f"s = {skew}, nu_emb = {' or '.join(map(str, nu_emb))}: best {AUX_SHARED.label}"
     return highest(label, *(at(grid_cell(skew, emb, aux), AUX_SHARED) for emb, aux in product(nu_emb, NU_AUX[1:])))
 
 
 def _peak(skew: int, nu_emb: int) -> list[Check]:
-    """It is where nu_aux = 3 and nu_emb is this."""
+    """Check that the auxiliary head's shared accuracy peaks at nu_aux = 3 and this nu_emb."""
     others = [(emb, aux) for emb, aux in product(NU_EMB, NU_AUX[1:]) if (emb, aux) != (nu_emb, 3)]
     rest = highest("the best elsewhere", *(at(grid_cell(skew, *point), AUX_SHARED) for point in others))
     return [above(at(grid_cell(skew, nu_emb, 3), AUX_SHARED), rest)]

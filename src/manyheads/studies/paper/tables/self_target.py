@@ -1,4 +1,4 @@
-"""Same level and self target."""
+"""Section 4.2.2: skipping samples on which the head is already more confident than its target."""
 
 from manyheads.studies.paper.claims import Claim, above, at, near
 from manyheads.studies.paper.measures import HEADS, PRIVATE, SHARED

@@ -1,4 +1,4 @@
-"""The number of targets."""
+"""Section 4.2.2: the number of targets in a step."""
 
 from manyheads.studies.paper.claims import Check, Claim, above, at, near, rising
 from manyheads.studies.paper.measures import HEADS, LAST, PRIVATE, SHARED

@@ -1,4 +1,4 @@
-"""Communication graphs."""
+"""Figures 5 and 6: communication graphs."""
 
 from statistics import mean
 
@@ -23,7 +23,7 @@ def _topologies(scale: Scale) -> Cells:
 
 
 def on_hop(hop: str, head: int) -> Measure:
-    """A head on the data of clients so many hops away."""
+    """Return the accuracy of a head on the data of clients that many hops away, as a measure."""
     return Measure(
         f"hop {hop}, head {head}", lambda result: 100.0 * result.by_hop[hop][head] if hop in result.by_hop else None
     )
@@ -32,7 +32,7 @@ def on_hop(hop: str, head: int) -> Measure:
 PROBE = Measure("probe", lambda result: 100.0 * mean(result.probe) if result.probe else None)
 TOPOLOGIES = Reproduction(
     name="topologies",
-    title="Learning from those one never meets",
+    title="Learning from clients that one never meets",
     where="Figures 5 and 6, Section 4.4",
     cells=_topologies,
     measures=(

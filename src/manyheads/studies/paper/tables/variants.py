@@ -1,4 +1,4 @@
-"""Variants of the confidence and of the choice."""
+"""Table 3: more targets, same-level heads and the head itself as candidates."""
 
 from manyheads.config.experiment import Experiment
 from manyheads.studies.paper.claims import Check, Claim, above, at

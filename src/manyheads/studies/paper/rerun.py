@@ -1,4 +1,4 @@
-"""What --again has run so far."""
+"""A log of what --again has run, so that the command continues after a stop."""
 
 import json
 from collections.abc import Sequence
@@ -9,12 +9,12 @@ from manyheads.errors import RunError
 from manyheads.files import read_file, write_whole
 from manyheads.studies.paper.arguments import Request
 from manyheads.studies.paper.jobs import Job
-from manyheads.studies.paper.keys import key_of
+from manyheads.studies.paper.keys import cell_key
 from manyheads.studies.paper.results import CellResult
 
 
-class Again:
-    """What --again has run so far, in a file, until all that was asked for is done: so it goes on after a stop."""
+class RerunLog:
+    """What --again has run so far, kept in a file until everything that was asked for is done."""
 
     def __init__(self, request: Request) -> None:
         self._place = request.out / request.scale.name / "again.json"
@@ -29,16 +29,17 @@ class Again:
         except ValidationError:
             raise RunError(f"{self._place}: does not say what was run again; remove it to begin --again anew") from None
 
-    def still_to_do(self, jobs: Sequence[Job]) -> list[Job]:
+    def remaining(self, jobs: Sequence[Job]) -> list[Job]:
+        """Return the jobs that have not been run yet."""
         return [job for job in jobs if self._name(job) not in self._done.get(self._into, [])]
 
-    def ended(self, result: CellResult) -> None:
-        """It is stored."""
+    def record(self, result: CellResult) -> None:
+        """Record that a result is stored."""
         self._done.setdefault(self._into, []).append(f"{result.key} {result.seed}")
         self._write()
 
     def forget(self, jobs: Sequence[Job]) -> None:
-        """Everything was run; of others that were stopped nothing is forgotten."""
+        """Forget these jobs, which are all done; jobs of other commands that were stopped are kept."""
         names = set(map(self._name, jobs))
         self._done[self._into] = [name for name in self._done.get(self._into, []) if name not in names]
         self._write()
@@ -52,4 +53,4 @@ class Again:
 
     @staticmethod
     def _name(job: Job) -> str:
-        return f"{key_of(job.experiment)} {job.experiment.seed}"
+        return f"{cell_key(job.experiment)} {job.experiment.seed}"

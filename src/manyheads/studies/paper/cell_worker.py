@@ -1,4 +1,4 @@
-"""One cell, run in a worker process."""
+"""What a worker process does: run one cell after the other, report progress, stop when it is asked to."""
 
 import gc
 import os
@@ -30,14 +30,14 @@ from manyheads.training.observer import SilentObserver
 from manyheads.training.start import resume, train
 
 TELL_SECONDS = 0.5
-_told: Any = None  # in a worker: where it tells of its progress
+_messages: Any = None  # in a worker: where it tells of its progress
 _stopping = threading.Event()  # in a worker: it was asked to stop, perhaps before it trained
 
 
 def begin_worker(told: Any) -> None:
-    """Ctrl-C is for the process that was started, which then asks its workers to stop."""
-    global _told
-    _told = told
+    """Prepare a worker process. Ctrl-C is left to the parent, which then asks its workers to stop."""
+    global _messages
+    _messages = told
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # One that dies at once, because it has nothing to do, would break the pool, which then kills the others.
@@ -47,7 +47,7 @@ def begin_worker(told: Any) -> None:
 
 
 def _end_with_parent() -> None:
-    """Nobody is there any more who asked for this: save, and leave."""
+    """Save and leave once the parent process is gone."""
     parent = parent_process()
     assert parent is not None
     parent.join()
@@ -61,7 +61,7 @@ idle = threading.Event()
 
 
 class _JobObserver(SilentObserver):
-    """Tells of work, now and then, and of notes."""
+    """Reports work, now and then, and notes."""
 
     def __init__(self, job: Job) -> None:
         self._name = f"{job.cell}, seed {job.experiment.seed}"
@@ -79,26 +79,26 @@ class _JobObserver(SilentObserver):
             self.tell()
 
     def noted(self, text: str) -> None:
-        if _told is not None:
-            _told.put(f"{self._name}: {text}")
+        if _messages is not None:
+            _messages.put(f"{self._name}: {text}")
 
     def went_back(self, step: int, why: str) -> None:
-        self.noted(f"{why}; goes on from step {step}")
+        self.noted(f"{why}; continues from step {step}")
 
     def tell(self) -> None:
-        if _told is not None:
-            _told.put(self._done)
+        if _messages is not None:
+            _messages.put(self._done)
         self._done, self._said = 0.0, time.perf_counter()
 
 
 def run_job(job: Job) -> CellResult | None:
-    """Run a cell, or go on with it, in this process; None where it was asked to stop."""
+    """Run a cell, or continue it, in this process; return None if it was asked to stop."""
     if _stopping.is_set():
         return None
     idle.clear()
     try:
         device = _run(job)
-        name, asked = hardware(device), None if on_gpu(device) else rounding()
+        name, asked = hardware_name(device), None if on_gpu(device) else rounding()
         return result_of(job.experiment, job.folder, cell=job.cell, scale=job.scale, hardware=name, rounding=asked)
     except Interrupted:
         return None
@@ -110,12 +110,12 @@ def run_job(job: Job) -> CellResult | None:
         write_whole(place, traceback.format_exc().encode())
         raise CellFailed(f"{type(error).__name__}: {error} ({place} says where)") from None
     finally:
-        let_go_of_memory()
+        free_memory()
         idle.set()
 
 
 def _run(job: Job) -> str:
-    """Says on which device."""
+    """Run or continue a job in its folder, and return the device that it trained on."""
     if (job.folder / "summary.json").exists():
         if not job.again and (job.folder / "checkpoints" / "manifest.json").exists():
             return str(read_summary(job.folder).device)
@@ -133,7 +133,7 @@ def _run(job: Job) -> str:
 
 
 def _point_at_data(job: Job) -> None:
-    """Where they are now: they may have been moved since it was stopped."""
+    """Write into the run folder where the data are now: they may have been moved since the run was stopped."""
     place, data = job.folder / "experiment.toml", job.experiment.data
     then = place.read_text(encoding="utf-8")
     values = tomllib.loads(then)
@@ -145,8 +145,8 @@ def _point_at_data(job: Job) -> None:
         write_whole(place, tomli_w.dumps(values).encode())
 
 
-def let_go_of_memory() -> None:
-    """Graphs and their memory, before the next cell comes."""
+def free_memory() -> None:
+    """Free CUDA graphs and their memory before the next cell."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -156,13 +156,13 @@ def on_gpu(device: str) -> bool:
     return torch.device(device).type == "cuda"
 
 
-def hardware(device: str) -> str:
-    """The name of what computed."""
-    return torch.cuda.get_device_name(torch.device(device)) if on_gpu(device) else processor()
+def hardware_name(device: str) -> str:
+    """Name the GPU or the processor that computed."""
+    return torch.cuda.get_device_name(torch.device(device)) if on_gpu(device) else processor_name()
 
 
-def processor() -> str:
-    """With the vector instructions that PyTorch uses on it."""
+def processor_name() -> str:
+    """Name the processor and the vector instructions that PyTorch uses: they decide the order of sums."""
     listed = Path("/proc/cpuinfo")
     names = re.findall(r"model name\s*: (.*)", listed.read_text()) if listed.exists() else []
     return f"{names[0].strip() if names else platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"

@@ -1,4 +1,4 @@
-"""A finished run, judged again: with what was measured at its end, and with a probe of its embeddings."""
+"""Evaluation of a finished run: everything that was measured at its end, and a probe of its embeddings."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +17,16 @@ from manyheads.setup.build import assemble
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Reevaluation:
     """What `manyheads evaluate` shows and writes."""
 
     summary: Summary
     measured: dict[str, Any]
 
 
-def judge(folder: Path, *, device: str = "cpu", with_probe: bool = False, trust_code: bool = False) -> Judgement:
+def reevaluate(
+    folder: Path, *, device: str = "cpu", with_probe: bool = False, trust_code: bool = False
+) -> Reevaluation:
     """Load the clients of a finished run and measure them.
 
     Code that it names is imported where this user made it here, or with `trust_code`.
@@ -57,4 +59,4 @@ def judge(folder: Path, *, device: str = "cpu", with_probe: bool = False, trust_
     clients = [own.model_copy(update=judged) for own, judged in zip(summary.clients, test["clients"], strict=True)]
     now = {key: test[key] for key in ("private_accuracy", "shared_accuracy", "by_hop")}
     anew = summary.model_copy(update=now | {"clients": clients, "probe": measured["probe"] or summary.probe})
-    return Judgement(anew, measured)
+    return Reevaluation(anew, measured)
