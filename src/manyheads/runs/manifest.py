@@ -65,7 +65,7 @@ class Manifest(BaseModel):
             raise RunError(f"{path}: cannot be read: {error.strerror}; {START_AGAIN}") from None
         except (ValueError, KeyError, AttributeError, TypeError, ValidationError, RecursionError):
             raise RunError(f"{path}: not a readable checkpoint; {START_AGAIN}") from None
-        if checksum != digest(_canonical(manifest.model_dump(exclude_defaults=True))):
+        if checksum != digest(_canonical(body)):
             raise RunError(f"{path}: was changed after it was written; {START_AGAIN}")
         if not manifest.names_its_own_files():
             raise RunError(f"{path}: names files that are not those of its clients; {START_AGAIN}")
