@@ -659,7 +659,7 @@ def test_sizes_that_are_none(size: object) -> None:
     says(
         refusal(lambda: data(source="digits", size=size)),
         "data.size = ",
-        "number of pixels above 0, or [height, width]",
+        "number of pixels from 1 to 16,384, or [height, width]",
     )
 
 
@@ -798,6 +798,18 @@ def test_not_a_data_set(hugging: Any, tmp_path: Path) -> None:
     says(line, tmp_path, "holds no .parquet files, and is not a folder of save_to_disk")
     (tmp_path / "bad.parquet").write_bytes(b"nothing")
     says(refusal(data(source="huggingface", path=tmp_path)), tmp_path, "cannot be read")
+
+
+def test_labels_of_a_table_that_have_no_name(hugging: Any, tmp_path: Path) -> None:
+    """Somebody took the last name out of the description."""
+    rows = hugging_rows(hugging, [0, 1, 2] * 4, hugging.ClassLabel(names=["cat", "dog", "owl"]))
+    rows.save_to_disk(str(tmp_path / "saved"))
+    described = tmp_path / "saved" / "dataset_info.json"
+    content = json.loads(described.read_text())
+    content["features"]["label"]["names"].remove("owl")
+    described.write_text(json.dumps(content))
+    line = refusal(data(source="huggingface", path=tmp_path / "saved"))
+    says(line, tmp_path / "saved", "labels of the train part go from 0 to 2, but there are only 2 classes")
 
 
 def test_a_damaged_image_of_a_table_is_named(hugging: Any, tmp_path: Path) -> None:

@@ -13,11 +13,14 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from manyheads import ConfigurationError, Experiment
+from manyheads import ConfigurationError, DataError, Experiment
 from manyheads.cli import app
+from manyheads.data.frame import Frame
 from manyheads.data.loading import load
 from manyheads.data.pack import pack
 from manyheads.data.pictures import FORMATS
+from manyheads.data.reading import read_all
+from manyheads.data.sources import find
 from manyheads.data.sources.folders import SUFFIXES
 from manyheads.setup.resolve import resolve
 from tests.conftest import TINY
@@ -106,12 +109,15 @@ def test_an_image_that_would_fill_the_memory(pets: Path) -> None:
 
 def test_memory_that_is_too_little_is_no_fault_of_an_image(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Packing would leave the image out for ever."""
+    found = find(data(source="folder", path=pets))
 
     def full(*_: object, **__: object) -> None:
         raise MemoryError
 
     monkeypatch.setattr(Image, "open", full)
     with pytest.raises(MemoryError):
+        read_all(found.train.pictures, Frame(8, 8, 3))
+    with pytest.raises(DataError, match=r"out of memory: .*; lower data\.size"):
         load(data(source="folder", path=pets))
 
 

@@ -80,6 +80,18 @@ class SourceListing:
         for key in ("class_names", "client_names", "notes"):
             object.__setattr__(self, key, tuple(map(printable, getattr(self, key))))
 
+    def check_labels(self) -> None:
+        """Whatever a source read them from: each is the number of a class."""
+        for name, part in (("train", self.train), ("test", self.test), ("public", self.public)):
+            if part is None or part.labels is None or len(part.used) == 0:
+                continue
+            low, high = part.labels[part.used].min(), part.labels[part.used].max()
+            if low < 0 or high >= len(self.class_names):
+                raise DataError(
+                    f"{self.where}: labels of the {name} part go from {low} to {high}, but there are only "
+                    f"{len(self.class_names)} classes; they count from 0"
+                )
+
     def only(self, wanted: Sequence[str] | Sequence[int]) -> "SourceListing":
         """With these classes only, numbered in this order."""
         old = [self._class(name) for name in wanted]

@@ -60,6 +60,7 @@ def find(config: SourceConfig) -> SourceListing:
     """What the source that `[data]` or `data.public` names has, with the classes that are wanted."""
     check(config)
     key, found = config.section, SOURCES[config.source].find(config)
+    found.check_labels()
     if config.classes is None or found.class_names == tuple(config.classes):
         return found
     if found.train.labels is None:

@@ -1,0 +1,37 @@
+"""An algorithm or a model whose module cannot be imported: one line names the key and the reason."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from manyheads.cli import app
+
+MODULES = {
+    "no Python": ("def f(:\n", "SyntaxError"),
+    "no text": ("\0", "SyntaxError: source code"),
+    "an error": ("raise RuntimeError('first line\\nsecond line')", "RuntimeError: first line"),
+    "a key that is missing": ("{}['key']", "KeyError: 'key'"),
+    "a module that is missing": ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+    "an end": ("import sys; sys.exit('bye')", "SystemExit: bye"),
+    "no end": ("def f(): f()\nf()", "RecursionError"),
+    "too much": ("raise MemoryError", "MemoryError"),
+    "nothing in it": ("", "has no Thing"),
+}
+
+
+@pytest.mark.parametrize("content", MODULES)
+@pytest.mark.parametrize("key", ["algorithm.name", "model.backbone"])
+def test_modules_that_cannot_be_imported(
+    content: str, key: str, tiny_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, reason = MODULES[content]
+    name = f"lab_{key.replace('.', '_')}_{[*MODULES].index(content)}"
+    (tiny_file.parent / f"{name}.py").write_text(text)
+    monkeypatch.chdir(tiny_file.parent)
+    result = CliRunner().invoke(app, ["run", str(tiny_file), "--set", f"{key}={name}:Thing", "--out", "run"])
+    assert result.exit_code == 2, result.output
+    assert len(result.stderr.splitlines()) == 1
+    assert f'{key} = "{name}:Thing": ' in result.stderr
+    assert reason in result.stderr
+    assert not (tiny_file.parent / "run").exists()
