@@ -316,6 +316,7 @@ def test_a_probe_needs_weights(tiny_file: Path) -> None:
     assert "not a run folder" in refused("evaluate", "nowhere")
 
 
+@pytest.mark.slow
 def test_a_frontier_runs_draws_and_goes_on(tiny_file: Path) -> None:
     result = call("frontier", tiny_file, "--out", "front")
     assert result.exit_code == 0, result.output

@@ -24,7 +24,7 @@ Make = Callable[[Ensemble, ResolvedOptions], Engine]
 # An actor takes seconds to start. These hold what differs: groups, tables beside checkpoints, code of others.
 RAY_CASES = ("groups", "density, sent", "models of others")
 EVERY = [("parallel", case) for case in CASES] + [
-    pytest.param("ray", case, marks=pytest.mark.xdist_group("ray")) for case in RAY_CASES
+    pytest.param("ray", case, marks=[pytest.mark.slow, pytest.mark.xdist_group("ray")]) for case in RAY_CASES
 ]
 
 
@@ -91,6 +91,7 @@ def test_every_engine_is_tested() -> None:
     assert {"plain"} | {made[0] for made in EVERY if isinstance(made, tuple)} | {"ray", "cuda"} >= set(ENGINES)
 
 
+@pytest.mark.slow
 def test_workers_that_begin_with_nothing() -> None:
     """Where a process cannot be forked."""
     found = run(experiment("groups"), lambda ensemble, options: Parallel(ensemble, options, start="spawn"))

@@ -118,6 +118,7 @@ def test_a_run_changes_its_engine(tiny: Experiment, undisturbed: dict[str, Any],
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("ray")
 @pytest.mark.usefixtures("ray_here")
 def test_a_killed_actor(

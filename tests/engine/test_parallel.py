@@ -206,6 +206,7 @@ def started(toml: Path, folder: Path, *arguments: str) -> Any:
         process.communicate()
 
 
+@pytest.mark.slow
 def test_interrupted_from_a_terminal(tiny: Experiment, tmp_path: Path) -> None:
     """Ctrl-C reaches the workers, too: the run is saved at the next edge, and goes on in any engine."""
     wanted = tiny.with_values(training={"steps": 160, "log_every": 20}, algorithm={"pool_every": 20})
@@ -222,6 +223,7 @@ def test_interrupted_from_a_terminal(tiny: Experiment, tmp_path: Path) -> None:
     assert decided(resume(folder, engine="plain")) == decided(train(wanted))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["interrupted twice", "killed"])
 def test_workers_end_with_their_parent(tiny: Experiment, tmp_path: Path, how: signal.Signals) -> None:
     """In the middle of a window of some minutes."""

@@ -47,6 +47,7 @@ def test_without_ray(tiny: Experiment, tmp_path: Path, monkeypatch: pytest.Monke
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_addresses_that_do_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray")
     monkeypatch.setattr("manyheads.engine.ray.cluster.CONNECT_SECONDS", 4.0)
@@ -59,6 +60,7 @@ def test_addresses_that_do_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         _probe("ray://somewhere:10001")
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("ray")
 def test_interrupted_from_a_terminal(tiny: Experiment, tmp_path: Path) -> None:
     """Nothing that Ray prints is seen, the run is saved, and no process stays behind."""

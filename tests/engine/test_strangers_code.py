@@ -34,6 +34,7 @@ def test_worker_processes(unfinished: Path, start: str, monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.xdist_group("ray")
 def test_ray_actors(unfinished: Path, ray_here: None) -> None:
     with pytest.raises(RunError, match="you did not make this folder here"):

@@ -77,7 +77,9 @@ def test_losses_are_golden(variant: str) -> None:
     if golden["made_with"] == made_with():
         assert ours == golden["losses"]
     else:  # what rounds otherwise differs more from step to step
-        torch.testing.assert_close(torch.tensor(ours[:10]), torch.tensor(golden["losses"][:10]), rtol=1e-3, atol=1e-5)
+        for steps, rtol in ((5, 1e-3), (10, 1e-2)):
+            expected = torch.tensor(golden["losses"][:steps])
+            torch.testing.assert_close(torch.tensor(ours[:steps]), expected, rtol=rtol, atol=1e-5)
 
 
 if __name__ == "__main__":

@@ -83,6 +83,7 @@ def test_killed_while_writing(uninterrupted: Path, tmp_path: Path, moment: str, 
     assert kept == {*read_manifest(folder).files, "manifest.json"}
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments(uninterrupted: Path, tmp_path: Path) -> None:
     """Real processes of the command line, killed again and again until the run has ended."""
     seed = random.SystemRandom().randrange(10**6)

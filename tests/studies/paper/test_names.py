@@ -1,11 +1,13 @@
 """Every table and figure of the paper: its cells are experiments, its claims speak of cells that there are."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from manyheads import Experiment
 from manyheads.setup.resolve import resolve
 from manyheads.studies.paper.code_of_numbers import code_of_numbers
 from manyheads.studies.paper.figures import FIGURES
@@ -81,10 +83,20 @@ def test_the_papers_claims_hold_for_the_papers_numbers(one: Reproduction) -> Non
         assert any(judged.values())
 
 
+@pytest.mark.parametrize(
+    ("one", "scale"),
+    [
+        pytest.param(one, scale, id=name, marks=() if scale.name == one.scales[0] else pytest.mark.slow)
+        for (one, scale), name in zip(EVERY, IDS, strict=True)
+    ],
+)
+def test_it_can_be_painted(one: Reproduction, scale: Scale, tmp_path: Path) -> None:
+    assert draw_picture(one, scale, all_run(one, scale), tmp_path).stat().st_size > 5_000
+
+
 @pytest.mark.parametrize(("one", "scale"), EVERY, ids=IDS)
-def test_it_can_be_drawn(one: Reproduction, scale: Scale, tmp_path: Path) -> None:
+def test_it_can_be_drawn(one: Reproduction, scale: Scale) -> None:
     found = all_run(one, scale)
-    assert draw_picture(one, scale, found, tmp_path).stat().st_size > 5_000
     assert all(axes.has_data() for axes in FIGURES[one.figure](one, found).axes)
     none_run = TableResults({cell: {} for cell in found.cells})
     drawn = [axes for axes in FIGURES[one.figure](one, none_run).axes if axes.has_data()]
@@ -108,8 +120,13 @@ def test_a_figure_stands_beside_the_paper_s(name: str) -> None:
     "one", [one for one in REPRODUCTIONS.values() if "digits" in one.scales], ids=lambda one: one.name
 )
 def test_cells_of_digits_can_be_trained(one: Reproduction) -> None:
-    for cell in one.cells(SCALES["digits"]).values():
-        resolve(cell)
+    all_resolve(one.cells(SCALES["digits"]).values())
+
+
+def all_resolve(cells: Iterable[Experiment]) -> None:
+    loaded = None  # what the cell before read: most read the same
+    for cell in cells:
+        loaded = resolve(cell, loaded=loaded)
 
 
 @pytest.fixture(scope="module")
@@ -135,8 +152,7 @@ def as_cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_cells_of_cifar100_can_be_trained(one: Reproduction, as_cifar: Path) -> None:
     scale = SCALES["cifar100"]
-    for cell in one.cells(scale).values():
-        resolve(scale.with_data(cell, as_cifar))
+    all_resolve(scale.with_data(cell, as_cifar) for cell in one.cells(scale).values())
 
 
 @pytest.mark.parametrize("name", REPRODUCTIONS)

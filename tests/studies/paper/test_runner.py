@@ -92,6 +92,7 @@ def test_what_is_stored_is_not_run_unless_by_other_code(
     assert not folders & {job.folder for job in planned(quick, tmp_path, seeds=1).jobs}  # a run of that code goes on
 
 
+@pytest.mark.slow
 def test_results_are_stored_and_the_longest_goes_first(quick: Reproduction, tmp_path: Path) -> None:
     class Counting(RunnerObserver):
         done = 0.0
@@ -138,6 +139,7 @@ def test_what_nobody_expected_stops_one_cell_and_is_written_down(
     assert run_job(job) is not None  # the folder is free
 
 
+@pytest.mark.slow
 def test_a_worker_that_somebody_stops_is_told_of(quick: Reproduction, tmp_path: Path) -> None:
     class Stopping(RunnerObserver):
         def progressed(self, work: float) -> None:
@@ -241,6 +243,7 @@ def test_what_somebody_keeps_in_the_folder_of_a_cell_stays(quick: Reproduction, 
     assert old.is_dir()
 
 
+@pytest.mark.slow
 def test_it_can_be_stopped_and_goes_on(tiny: Experiment, tmp_path: Path) -> None:
     """Also while another worker has nothing to do."""
     (tmp_path / "long.toml").write_text(str(tiny.with_values(training={"steps": 400, "log_every": 5})))
@@ -262,6 +265,7 @@ def test_it_can_be_stopped_and_goes_on(tiny: Experiment, tmp_path: Path) -> None
     assert len(read_results(tmp_path / "results", "digits")) == 2
 
 
+@pytest.mark.slow
 def test_workers_do_not_outlive_who_started_them(tiny: Experiment, tmp_path: Path) -> None:
     for name in ("long", "short"):
         (tmp_path / f"{name}.toml").write_text(str(tiny.with_values(training={"steps": 400, "log_every": 5})))
