@@ -227,7 +227,10 @@ def test_a_pool_whose_owners_keep_it_is_saved_with_them(tiny: Experiment, tmp_pa
         assert b"MHPREDICT" not in content
 
 
-@pytest.mark.parametrize("wrong", ["tests.exchange.lab:NOTHING", "tests.exchange.lab:gone", "surest", "a.b:c"])
+@pytest.mark.parametrize(
+    "wrong",
+    ["tests.exchange.lab:NOTHING", "tests.exchange.lab:Unfinished", "tests.exchange.lab:gone", "surest", "a.b:c"],
+)
 def test_a_confidence_that_is_none(tiny: Experiment, wrong: str) -> None:
     with pytest.raises(ConfigurationError, match=r"^algorithm\.confidence = ") as error:
         assemble(tiny.with_values(algorithm={"confidence": wrong}))

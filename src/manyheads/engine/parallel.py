@@ -56,7 +56,7 @@ class WorkerProcess:
 
 
 class Parallel(Remote):
-    """WorkerProcess processes on this machine."""
+    """Worker processes on this machine."""
 
     def __init__(self, ensemble: Ensemble, options: ResolvedOptions, start: str | None = None) -> None:
         super().__init__(ensemble, number_of_workers(options.workers, len(ensemble.resolved.groups)), options)

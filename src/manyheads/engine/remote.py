@@ -19,7 +19,7 @@ from manyheads.setup.resolved import ResolvedExperiment
 
 
 class Remote(Engine):
-    """Crews in other processes. The clients of this process keep their first weights until they are brought home."""
+    """Workers in other processes. The clients of this process keep their first weights until they are brought home."""
 
     can_lose_workers = True
 

@@ -5,6 +5,7 @@ the probabilities that a model shows. One that is `fitted` is measured by the ow
 data: others see one number per row and head, between 0 and 1, and neither the fit nor a private sample.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -28,7 +29,7 @@ class Fittable(Protocol):
     private: Samples
 
 
-class Confidence:
+class Confidence(ABC):
     """How sure each head is of each sample."""
 
     fitted: ClassVar[bool] = False  # whether its owner measures it, after a fit to private data
@@ -38,9 +39,9 @@ class Confidence:
         """Return what `measure` needs to know of a client as it is at `step`."""
         return {}
 
+    @abstractmethod
     def measure(self, outputs: Outputs, tensors: Tensors) -> Tensor:
         """Return B x H: how sure each head is, given what `fit` returned."""
-        raise NotImplementedError
 
     def of(self, outputs: Outputs) -> Tensor:
         """Return B x H: as the owner measured it where the outputs carry it, otherwise from the probabilities."""

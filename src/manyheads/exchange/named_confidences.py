@@ -47,5 +47,5 @@ def _imported(name: str) -> Confidence:
 
 
 def _is_confidence(found: Any) -> bool:
-    a_class = isinstance(found, type) and issubclass(found, Confidence)
+    a_class = isinstance(found, type) and issubclass(found, Confidence) and not inspect.isabstract(found)
     return a_class or isinstance(found, Confidence) or inspect.isfunction(found)
