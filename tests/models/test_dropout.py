@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from manyheads import Experiment
 from manyheads.client.client import Client
-from manyheads.models.dropout import BLOCK, Dropout, begin_step, dropouts, keep_mask, named_dropout, seeded
+from manyheads.models.dropout import BLOCK, Dropout, begin_step, dropouts, keep_mask, replace_dropout, seeded
 from manyheads.models.kernels.dropout import KERNEL_BLOCK, NEXT_PASS, fused_dropout
 from manyheads.seeds import generator
 from manyheads.setup.build import assemble
@@ -132,7 +132,7 @@ def test_each_layer_has_a_key_of_its_own() -> None:
 def test_plain_dropout_is_replaced_wherever_it_stands() -> None:
     twice, alpha = nn.Dropout(0.4), nn.AlphaDropout(0.1)
     model = nn.Sequential(twice, nn.ModuleDict({"a": nn.Dropout(0.1), "b": twice}), alpha)
-    named_dropout(model)
+    replace_dropout(model)
     inner = model[1]
     assert isinstance(inner, nn.ModuleDict)
     assert [type(module) for module in (model[0], inner["a"], inner["b"])] == [Dropout] * 3

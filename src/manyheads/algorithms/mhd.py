@@ -238,7 +238,9 @@ class MHD(Algorithm):
     def losses(self, client: Client, batch: Batch, step: int) -> dict[str, Tensor]:
         """Eq. 1: the private task on the main head, and both distillations on a public batch."""
         # Apart: together, private and public samples would mix in the BatchNorm statistics.
-        (private_BHC, _), (public_BHC, embedding_BE) = client.model.answers(batch.private.images, batch.public.images)
+        (private_BHC, _), (public_BHC, embedding_BE) = client.model.forward_batches(
+            batch.private.images, batch.public.images
+        )
         p_JBKC, confidence_JBK = self._candidates(client, public_BHC.detach(), embedding_BE.detach(), batch.foreign)
         target_BKC = distillation.targets(p_JBKC, confidence_JBK, self.select, batch.array("uniform"))
         ramp = batch.number("ramp")

@@ -175,7 +175,7 @@ class Client:
         """Every draw that the model makes in a step has a name, too."""
         if self._dropouts:
             begin_step(self._dropouts, generator(self.seed, "dropout", self.index, step))
-        if not self.model.foreign:
+        if not self.model.external:
             return nullcontext()
         return seeded(generator(self.seed, "foreign draws", self.index, step), self.state.values.device)
 

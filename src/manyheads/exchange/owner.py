@@ -53,7 +53,7 @@ class Owner:
     def _made(self, shown: WeightsSnapshot, rows: PublicRows | None, encode: bool) -> Answer:
         if self._schema is None:
             return shown
-        stays = self._schema.public.pixels.on_device and not shown.replica.model.foreign
+        stays = self._schema.public.pixels.on_device and not shown.replica.model.external
         if stays and not (encode or self._schema.whole) and rows is not None:
             return UnencodedTable(self._schema, shown, rows)
         rows = self._schema.every_row if rows is None else rows

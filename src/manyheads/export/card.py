@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.models.backbones import has_width
-from manyheads.models.foreign import is_timm
+from manyheads.models.external import is_timm
 from manyheads.runs.read import read_experiment, read_summary
 
 

@@ -1,1 +1,1 @@
-"""Backbones, the client's model, and its flat tensor."""
+"""Models: backbones, the client's model (a backbone with heads), and its flat tensor."""

@@ -1,4 +1,4 @@
-"""What a backbone is."""
+"""The interface of a backbone."""
 
 from typing import Literal
 
@@ -8,13 +8,13 @@ Stem = Literal["small", "large"]
 
 
 class Backbone(nn.Module):
-    """A module whose output is B x `embedding_width` x height x width."""
+    """A module whose output is a feature map, B x `embedding_width` x height x width."""
 
     embedding_width: int
 
 
 class Layers(nn.Sequential, Backbone):
-    """Applied one after the other."""
+    """A backbone of layers that are applied one after the other."""
 
     def __init__(self, *layers: nn.Module, embedding_width: int) -> None:
         super().__init__(*layers)

@@ -17,7 +17,7 @@ from manyheads.models.resnet import BasicBlock, Bottleneck, ResNet
 
 
 def cnn(channels: int, width: int, stem: Stem) -> Backbone:
-    """Three 3 x 3 convolutions of width, 2 width and 4 width: enough for digits."""
+    """Return three 3 x 3 convolutions of `width`, 2 `width` and 4 `width` channels: enough for digits."""
     widths = (channels, width, 2 * width, 4 * width)
     layers: list[nn.Module] = []
     for stage, (before, after) in enumerate(pairwise(widths)):
@@ -41,5 +41,5 @@ BACKBONES: dict[str, Callable[[int, int, Stem], Backbone]] = {
 
 
 def has_width(backbone: str) -> bool:
-    """Whether `model.width` decides anything about a backbone, so that naming it helps."""
+    """Tell whether `model.width` has any effect on a backbone."""
     return backbone in BACKBONES and backbone not in FEDMD

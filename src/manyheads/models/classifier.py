@@ -12,7 +12,7 @@ from manyheads.models.client_model import ClientModel
 
 
 class Classifier(nn.Module):
-    """In evaluation mode; it shares its weights with the model that it was made from."""
+    """One head of a client's model in evaluation mode, with which it shares its weights."""
 
     def __init__(
         self, model: ClientModel, head: int, class_names: Sequence[str], image_shape: tuple[int, int, int]
@@ -25,7 +25,7 @@ class Classifier(nn.Module):
         self.eval()
 
     def forward(self, images: Tensor | NDArray[np.uint8]) -> Tensor:
-        """B x height x width x channels (uint8, as stored; torch or NumPy) -> B x classes."""
+        """Return logits (B x classes) for images as stored: B x height x width x channels, uint8, torch or NumPy."""
         like = next(self.model.parameters())
         pixels = torch.as_tensor(images, device=like.device)
         if pixels.dtype != torch.uint8 or tuple(pixels.shape[1:]) != self.image_shape:

@@ -18,17 +18,17 @@ from manyheads.imports import Trust
 from manyheads.memory import check_memory
 from manyheads.models.backbones import BACKBONES
 from manyheads.models.dropout import seeded
-from manyheads.models.foreign import ImageShape, embedding_width, is_foreign, make_foreign, refused
+from manyheads.models.external import ImageShape, embedding_width, is_external, make_external, pass_error_text
 from manyheads.models.weights import load_weights
 
 CHUNK = 512  # samples asked at a time
 
 
 class ClientModel(nn.Module):
-    """Backbone -> embedding -> heads; head 0 is the main head, head k the k-th auxiliary one.
+    """A backbone and its heads: head 0 is the main head, head k the k-th auxiliary head.
 
-    The embedding is the mean of the backbone's feature map over its positions; of a backbone of others, what it yields.
-    Heads see the embedding or, where the number of `positions` is given, the whole feature map.
+    The embedding is the mean of the backbone's feature map over its positions or, for an external backbone, its output.
+    Heads see the embedding or, if the number of `positions` is given, the whole feature map.
     """
 
     def __init__(
@@ -39,12 +39,12 @@ class ClientModel(nn.Module):
         classes: int,
         foreign_widths: Sequence[int] = (),
         *,
-        foreign: bool = False,
+        external: bool = False,
         positions: int | None = None,
     ) -> None:
         super().__init__()
         self.backbone = backbone
-        self.foreign = foreign  # a backbone of others: what it relies on and how it draws is not known
+        self.external = external  # a backbone of others: what it relies on and how it draws is not known
         self.embedding_width = embedding_width
         self.mean = nn.AdaptiveAvgPool2d(1)
         self.positions = positions
@@ -57,21 +57,21 @@ class ClientModel(nn.Module):
         )
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (B x H x C) and embedding (B x E)."""
-        if self.foreign:  # a copy in the order that most code expects, into which it may write
+        """Return logits (B x H x C) and embedding (B x E)."""
+        if self.external:  # a copy in the order that most code expects, into which it may write
             images = images.clone(memory_format=torch.contiguous_format)
         features = self.backbone(images)  # B x E x height x width; of others B x E
-        embedding_BE = features if self.foreign else self.mean(features).flatten(1)
+        embedding_BE = features if self.external else self.mean(features).flatten(1)
         # Position by position: as it lies in memory, so that nothing is copied.
         seen = embedding_BE if self.positions is None else features.permute(0, 2, 3, 1).flatten(1)
         return self.heads(seen).unflatten(1, self.shape_HC), embedding_BE
 
-    def answers(self, *images: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Logits and embeddings of several batches, each with BatchNorm statistics of its own."""
+    def forward_batches(self, *images: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Return logits and embeddings of several batches, each with its own BatchNorm statistics."""
         return [self(batch) for batch in images]
 
     def mapped(self, embedding_BE: Tensor, width: int) -> Tensor:
-        """The own embedding as one of another width; itself where the width is the same."""
+        """Map the client's embedding to another width; return it as it is if the width is the same."""
         return embedding_BE if width == self.embedding_width else self.maps[str(width)](embedding_BE)
 
 
@@ -86,15 +86,15 @@ def make_model(
     trust: Trust | None = None,
     most: int | None = None,
 ) -> ClientModel:
-    """The model that `[model]` describes for one client.
+    """Return the model that `[model]` describes for one client.
 
-    With `rng` it has first weights: those that the generator draws, and in the backbone those of `model.weights`.
-    Without, its numbers are still to be filled in, by a checkpoint. Code that it names is imported as far as `trust`
-    goes, and not at all where nothing is said. One of ours that would hold more than `most` numbers is not made.
+    With `rng` it has first weights: drawn from the generator, or the backbone's from `model.weights`. Without `rng` a
+    checkpoint has to fill in its numbers. Code that the model names is imported as far as `trust` allows; by default
+    not at all. A built-in model that would hold more than `most` numbers is not made.
     """
     assert isinstance(config.backbone, str), "of one client"
-    if is_foreign(config.backbone):
-        model = _foreign_model(config, image_shape, heads, classes, foreign_widths, rng, trust or Trust())
+    if is_external(config.backbone):
+        model = _external_model(config, image_shape, heads, classes, foreign_widths, rng, trust or Trust())
     else:
         model = _own_model(config, image_shape, heads, classes, foreign_widths, most)
     if rng is not None:
@@ -113,18 +113,18 @@ def _own_model(
     foreign_widths: Sequence[int],
     most: int | None,
 ) -> ClientModel:
-    model = without_numbers(config, image_shape, heads, classes, foreign_widths)
+    model = meta_model(config, image_shape, heads, classes, foreign_widths)
     if most is not None and sum(tensor.numel() for tensor in model.state_dict().values()) > most:
         raise ModelError(str(config.backbone), "does not fit: it holds more numbers than there are to fill it with")
     check_memory(4 * sum(parameter.numel() for parameter in model.parameters()), "its weights")
     # channels_last: the order in which images are stored, and the faster one for convolutions.
-    return _with_memory(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+    return _allocated(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
-def without_numbers(
+def meta_model(
     config: ModelConfig, image_shape: ImageShape, heads: int, classes: int, foreign_widths: Sequence[int] = ()
 ) -> ClientModel:
-    """The shapes of one of our models, which take no memory."""
+    """Return a built-in model on the meta device: shapes, which take no memory."""
     assert isinstance(config.backbone, str), "of one client"
     assert isinstance(config.width, int), "of one client"
     if config.backbone not in BACKBONES:
@@ -140,8 +140,10 @@ def without_numbers(
         return ClientModel(backbone, backbone.embedding_width, heads, classes, foreign_widths, positions=positions)
 
 
-def _with_memory(model: ClientModel) -> ClientModel:
-    """The model with room for its numbers on the CPU. `to_empty` does the same and imports SymPy for it: a second."""
+def _allocated(model: ClientModel) -> ClientModel:
+    """Give a model memory for its numbers on the CPU. `to_empty` does the same, but imports SymPy, which takes a
+    second.
+    """
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False):
             setattr(module, name, nn.Parameter(torch.empty(parameter.shape, dtype=parameter.dtype)))
@@ -151,18 +153,18 @@ def _with_memory(model: ClientModel) -> ClientModel:
 
 
 def _positions(backbone: nn.Module, name: str, image_shape: ImageShape) -> int:
-    """Of its feature map of an image; nothing is computed."""
+    """Return the number of positions in the feature map of an image; nothing is computed."""
     height, width, channels = image_shape
     with evaluating(backbone):
         blank = torch.empty(1, channels, height, width)
         try:
             feature_map = backbone(blank)
         except RuntimeError as error:
-            raise ModelError(name, refused(blank, error)) from None
+            raise ModelError(name, pass_error_text(blank, error)) from None
     return math.prod(feature_map.shape[2:])
 
 
-def _foreign_model(
+def _external_model(
     config: ModelConfig,
     image_shape: ImageShape,
     heads: int,
@@ -171,20 +173,20 @@ def _foreign_model(
     rng: np.random.Generator | None,
     trust: Trust,
 ) -> ClientModel:
-    """A backbone that draws its own first weights: from torch's generator, which follows ours."""
+    """Return a model with an external backbone, which draws its own first weights from torch's generator."""
     with seeded(rng or np.random.default_rng(0)):
-        backbone = make_foreign(config, image_shape, trust)
+        backbone = make_external(config, image_shape, trust)
         width = embedding_width(backbone, str(config.backbone), image_shape)
     with torch.device("meta"):
-        model = ClientModel(nn.Identity(), width, heads, classes, foreign_widths, foreign=True)
-    model = _with_memory(model)
+        model = ClientModel(nn.Identity(), width, heads, classes, foreign_widths, external=True)
+    model = _allocated(model)
     model.backbone = backbone
     return model
 
 
 @contextlib.contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """In evaluation mode, and afterwards as it was."""
+    """Put a module into evaluation mode, and afterwards back into the mode that it had."""
     was_training = model.training
     model.eval()
     try:
@@ -195,7 +197,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @torch.no_grad()
 def embeddings(model: ClientModel, pixels: Pixels, samples: Tensor) -> Tensor:
-    """Of stored images, as they are, in evaluation mode."""
+    """Return the embeddings of stored images, without augmentation, in evaluation mode."""
     like = next(model.parameters())
     with evaluating(model):
         chunks = torch.split(samples, CHUNK)
@@ -204,11 +206,11 @@ def embeddings(model: ClientModel, pixels: Pixels, samples: Tensor) -> Tensor:
 
 @torch.no_grad()
 def initialise(model: ClientModel, rng: np.random.Generator) -> None:
-    """Fill in first weights from a named generator: He-normal convolutions, uniform linear layers (PyTorch's).
+    """Draw first weights from a named generator: He-normal convolutions, uniform linear layers (PyTorch's).
 
-    A foreign backbone has drawn its own.
+    An external backbone has drawn its own.
     """
-    parts = (model.heads, model.maps) if model.foreign else (model,)
+    parts = (model.heads, model.maps) if model.external else (model,)
     for module in itertools.chain.from_iterable(part.modules() for part in parts):
         if isinstance(module, nn.Conv2d):
             fan_out = module.out_channels * math.prod(module.kernel_size) // module.groups

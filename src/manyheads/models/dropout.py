@@ -1,6 +1,6 @@
-"""Dropout whose draws have names, and the fence around code that draws from torch's own generator.
+"""Dropout whose draws have names, and a guard for code that draws from torch's own generator.
 
-`nn.Dropout` draws from a global generator, whose state would have to be saved, and whose draws differ between CPU and
+`nn.Dropout` draws from a global generator, whose state would have to be saved and whose draws differ between CPU and
 GPU.
 """
 
@@ -28,9 +28,9 @@ BLOCK = 2**20  # elements at a time: such a block stays in a processor's cache, 
 
 
 class Dropout(nn.Dropout):
-    """As `nn.Dropout`, with a mask that is a pure function of (key, pass, element): the same bits on every device.
+    """`nn.Dropout` with a mask that is a pure function of (key, pass, element): the same bits on every device.
 
-    `begin_step` gives it a key; each pass in training mode since then has a mask of its own.
+    `begin_step` sets the key; from then on each pass in training mode has its own mask.
     """
 
     def __init__(self, p: float = 0.5) -> None:
@@ -39,7 +39,7 @@ class Dropout(nn.Dropout):
         self.begin_step(0)
 
     def begin_step(self, key: int | Tensor) -> None:
-        """A number or, for a captured step, an int64 on the device."""
+        """Set the key: a number or, in a captured step, an int64 tensor on the device."""
         self._key, self._passes = key, 0
 
     def forward(self, x: Tensor) -> Tensor:
@@ -60,10 +60,10 @@ def _key_of_pass(key: int | Tensor, number: int) -> int | Tensor:
 
 
 def keep_mask(shape: torch.Size, key: int | Tensor, rate: float, device: torch.device) -> Tensor:
-    """Which elements stay: those whose number, scrambled with the key, is not among the lowest `rate` of all words.
+    """Return which elements stay: those whose scrambled number is not among the lowest `rate` of all words.
 
-    Elements are numbered by what they are, not by where they lie. Those of images are numbered pixel by pixel, which
-    is also how they mostly lie in memory.
+    Elements are numbered by their meaning, not by their place in memory. Elements of images are numbered pixel by
+    pixel, which is also how they usually lie in memory.
     """
     keep = torch.empty(shape.numel(), dtype=torch.bool, device=device)
     for start in range(0, len(keep), BLOCK):
@@ -83,18 +83,18 @@ def keep_mask(shape: torch.Size, key: int | Tensor, rate: float, device: torch.d
 
 
 def dropouts(model: nn.Module) -> list[Dropout]:
-    """Those that drop anything and so want a key at each step, in a fixed order."""
+    """Return the layers that drop anything, in a fixed order: each needs a key at every step."""
     return [module for module in model.modules() if isinstance(module, Dropout) and module.p > 0.0]
 
 
 def begin_step(layers: list[Dropout], rng: np.random.Generator) -> None:
-    """A key of its own for each layer."""
+    """Give each layer its own key for this step."""
     for layer, key in zip(layers, rng.integers(2**63, size=len(layers)), strict=True):
         layer.begin_step(int(key))
 
 
-def named_dropout(model: nn.Module) -> None:
-    """Put a Dropout in the place of every plain `nn.Dropout`; one that is used in several places stays one."""
+def replace_dropout(model: nn.Module) -> None:
+    """Replace every plain `nn.Dropout` by `Dropout`; one that is used in several places stays one."""
     swapped: dict[nn.Module, Dropout] = {}
     for name, module in list(model.named_modules(remove_duplicate=False)):
         if name and type(module) is nn.Dropout:
@@ -103,7 +103,7 @@ def named_dropout(model: nn.Module) -> None:
 
 @contextlib.contextmanager
 def seeded(rng: np.random.Generator, device: torch.device | str = "cpu") -> Iterator[None]:
-    """For code of others, which draws from torch's generator: it follows ours, and is afterwards as it was."""
+    """Seed torch's generator from `rng` while external code runs, and restore it afterwards."""
     where, key = torch.device(device), int(rng.integers(2**63))
     cuda = [torch.cuda.current_device() if where.index is None else where.index] if where.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda):

@@ -1,4 +1,4 @@
-"""A model tried out on a few images before any time is spent on it, and what that shows."""
+"""The trial of a model on a few images before any time is spent on it, and what it reveals."""
 
 import math
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from manyheads.errors import ModelError
 from manyheads.memory import ran_out
 from manyheads.models.backbones import has_width
 from manyheads.models.client_model import ClientModel, evaluating
-from manyheads.models.foreign import ask, refused, shape_text
+from manyheads.models.external import embed, pass_error_text, shape_text
 
 
 @dataclass
-class Work:
-    """What a pass takes: floating-point operations, and numbers that are kept for the pass back, at least."""
+class PassCost:
+    """The cost of a forward pass: floating-point operations, and numbers kept for the backward pass (at least)."""
 
     flops: int = 0
     kept: int = 0  # of models of others it is not known
@@ -24,7 +24,7 @@ class Work:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What is known of a client's model before training."""
+    """Facts about a client's model that are known before training."""
 
     backbone: str
     width: int
@@ -41,9 +41,9 @@ class ModelFacts:
 
 
 def try_out(model: ClientModel, images: Tensor, backbone: str, width: int) -> ModelFacts:
-    """Ask a model about images as a run will, in evaluation and in training mode; raise where it fails.
+    """Run a model on images in evaluation and in training mode, as a run will; raise if it fails.
 
-    It is used up by that: its BatchNorm statistics have moved.
+    Afterwards the model is used up: its BatchNorm statistics have moved.
     """
     _try_evaluation(model, images, backbone)
     work = _try_training(model, images, backbone)
@@ -54,15 +54,15 @@ def try_out(model: ClientModel, images: Tensor, backbone: str, width: int) -> Mo
 
 
 def _try_evaluation(model: ClientModel, images: Tensor, backbone: str) -> None:
-    asked = model.backbone if model.foreign else lambda batch: model(batch)[1]
+    network = model.backbone if model.external else lambda batch: model(batch)[1]
 
     def said() -> Tensor:
-        return ask(asked, images.clone(memory_format=torch.contiguous_format), backbone)
+        return embed(network, images.clone(memory_format=torch.contiguous_format), backbone)
 
     model.eval()
     first_BE = said()
     _check(first_BE, model, backbone, "in evaluation mode")
-    if model.foreign and not torch.allclose(first_BE, said(), rtol=1e-3, atol=1e-5):
+    if model.external and not torch.allclose(first_BE, said(), rtol=1e-3, atol=1e-5):
         raise ModelError(
             backbone,
             "says something else about the same images when asked again in evaluation mode; F.dropout, for one, "
@@ -70,19 +70,19 @@ def _try_evaluation(model: ClientModel, images: Tensor, backbone: str) -> None:
         )
 
 
-def _try_training(model: ClientModel, images: Tensor, backbone: str) -> Work:
-    """A pass forward, counted, and one back."""
+def _try_training(model: ClientModel, images: Tensor, backbone: str) -> PassCost:
+    """Run one forward pass, with its cost, and one backward pass."""
     model.train()
-    before = _places(model)
+    before = _addresses(model)
     try:
-        (logits_BHC, embedding_BE), work = (_count_all if model.foreign else _count_layers)(model, images)
+        (logits_BHC, embedding_BE), work = (_count_all if model.external else _count_layers)(model, images)
         logits_BHC.sum().backward()  # type: ignore[no-untyped-call]
     except Exception as error:
         if ran_out(error):
             raise
-        raise ModelError(backbone, f"in training mode {refused(images, error)}") from None
+        raise ModelError(backbone, f"in training mode {pass_error_text(images, error)}") from None
     _check(embedding_BE, model, backbone, "in training mode")
-    moved = [name for name, place in _places(model).items() if before.get(name) != place]
+    moved = [name for name, place in _addresses(model).items() if before.get(name) != place]
     if moved:
         name = moved[0].removeprefix("backbone.")
         raise ModelError(backbone, f'makes or replaces "{name}" in a pass; make it in __init__ and change it in place')
@@ -97,14 +97,14 @@ def _check(embedding_BE: Tensor, model: ClientModel, backbone: str, when: str) -
         raise ModelError(backbone, f"yields numbers that are not finite {when}")
 
 
-def _places(model: nn.Module) -> dict[str, tuple[int, int]]:
-    """Where every number lies: a run keeps them in one tensor, and looks nowhere else."""
+def _addresses(model: nn.Module) -> dict[str, tuple[int, int]]:
+    """Return where every number lies: a run keeps them in one tensor, and looks nowhere else."""
     named = [*model.named_parameters(), *model.named_buffers()]
     return {name: (id(tensor), tensor.data_ptr()) for name, tensor in named}
 
 
-def _count_all(model: ClientModel, images: Tensor) -> tuple[tuple[Tensor, Tensor], Work]:
-    """What the model says, and the operations that it took, whatever it is made of."""
+def _count_all(model: ClientModel, images: Tensor) -> tuple[tuple[Tensor, Tensor], PassCost]:
+    """Return what the model says, and the operations it took, whatever layers it has."""
     # Imported where they are needed: they bring in a compiler, which takes a second.
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
@@ -112,12 +112,12 @@ def _count_all(model: ClientModel, images: Tensor) -> tuple[tuple[Tensor, Tensor
     # Attention that is fused into one kernel would not be counted.
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         said = model(images)
-    return said, Work(counter.get_total_flops())
+    return said, PassCost(counter.get_total_flops())
 
 
-def _count_layers(model: ClientModel, images: Tensor) -> tuple[tuple[Tensor, Tensor], Work]:
-    """The same count for our backbones, in which convolutions and linear layers do all the work."""
-    work = Work()
+def _count_layers(model: ClientModel, images: Tensor) -> tuple[tuple[Tensor, Tensor], PassCost]:
+    """Count the same for built-in backbones, where convolutions and linear layers do all the work."""
+    work = PassCost()
 
     def count(module: nn.Module, _: Any, said: Tensor) -> None:
         work.flops += 2 * said.numel() * math.prod(module.get_parameter("weight").shape[1:])
@@ -132,8 +132,8 @@ def _count_layers(model: ClientModel, images: Tensor) -> tuple[tuple[Tensor, Ten
             hook.remove()
 
 
-def numbers_kept(model: ClientModel, image_shape: tuple[int, int, int]) -> int:
-    """How many numbers a pass of one of our models keeps for the pass back, for one image; on the meta device."""
+def activations_kept(model: ClientModel, image_shape: tuple[int, int, int]) -> int:
+    """Return how many numbers a forward pass of one image keeps for the backward pass, on the meta device."""
     height, width, channels = image_shape
     with evaluating(model), torch.no_grad():
         return _count_layers(model, torch.empty(1, channels, height, width, device="meta"))[1].kept

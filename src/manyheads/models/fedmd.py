@@ -25,7 +25,7 @@ FEDMD: dict[str, tuple[tuple[int, ...], float]] = {
 
 
 def fedmd(name: str, channels: int, width: int, stem: Stem) -> Backbone:
-    """Two or three convolutions, each with BatchNorm, ReLU and dropout; neither `width` nor `stem` changes them."""
+    """Return two or three convolutions, each with BatchNorm, ReLU and dropout; `width` and `stem` are ignored."""
     widths, rate = FEDMD[name]
     # (kernel, stride, padding) of the convolutions, and what pools between them.
     shapes, pools = [(3, 1, 1), (3, 2, 0)], list[nn.Module]([SamePool()])

@@ -1,6 +1,6 @@
-"""All numbers of a model in one flat tensor, of which the module's parameters are views.
+"""The flat tensor: all numbers of a model, of which the module's parameters are views.
 
-A snapshot is then one copy, averaging one mean, the optimizer one update, a checkpoint one array with its layout.
+So a snapshot is one copy, averaging one mean, the optimizer one update, a checkpoint one array with its layout.
 """
 
 import math
@@ -15,7 +15,7 @@ ALIGNMENT = 16  # elements: every view starts on a cache line
 
 @dataclass(frozen=True)
 class Slot:
-    """Where one parameter or buffer lies in the flat tensor."""
+    """The place of one parameter or buffer in the flat tensor."""
 
     name: str
     offset: int
@@ -24,11 +24,10 @@ class Slot:
 
 
 class FlatState:
-    """The parameters that are trained, and beside them those that are frozen and the floating-point buffers (BatchNorm
-    statistics), of a module.
+    """The numbers of a module in one tensor: trained parameters, frozen ones, and floating-point buffers.
 
-    Memory order (channels_last) is kept. Tied parameters share one slot, because a module names them once.
-    Integer buffers cannot live among floats: they stay where they are and are listed in `integers`.
+    Memory order (channels_last) is kept. Tied parameters share one slot, because a module names them once. Integer
+    buffers cannot live among floats; they stay where they are and are listed in `integers`.
     """
 
     def __init__(self, module: nn.Module, *, trainable: bool = True) -> None:
@@ -56,7 +55,7 @@ class FlatState:
 
     @property
     def parameters(self) -> Tensor:
-        """The part of `values` that the optimizer changes."""
+        """Return the part of `values` that the optimizer changes."""
         return self.values[: self.parameter_size]
 
     def copy_integers(self) -> dict[str, Tensor]:
@@ -64,24 +63,24 @@ class FlatState:
 
     @torch.no_grad()
     def load(self, values: Tensor, integers: Mapping[str, Tensor]) -> None:
-        """Take over the numbers of a model of the same layout."""
+        """Copy the numbers of a model with the same layout."""
         self.values.copy_(values)
         for name, tensor in self.integers.items():
             tensor.copy_(integers[name])
 
     @torch.no_grad()
     def take_mean(self, mean: Tensor) -> None:
-        """Become the mean of models that started as one. What is frozen is equal in all: rounding must not move it."""
+        """Become the mean of models that started equal. Frozen numbers are skipped: rounding must not move them."""
         self.parameters.copy_(mean[: self.parameter_size])
         self.values[self._frozen_end :].copy_(mean[self._frozen_end :])
 
     def describe(self) -> list[dict[str, object]]:
-        """The layout as plain values, for a checkpoint."""
+        """Return the layout as plain values, for a checkpoint."""
         return [asdict(slot) for slot in self.layout]
 
 
 def _slots(named: Sequence[tuple[str, Tensor]], start: int) -> tuple[tuple[Slot, ...], int]:
-    """Aligned places for tensors from `start` on, and where the last one ends."""
+    """Return aligned slots for tensors, from `start` on, and where the last one ends."""
     slots = []
     for name, tensor in named:
         slots.append(Slot(name, start, tuple(tensor.shape), _dense_stride(tensor)))
@@ -94,7 +93,7 @@ def _view(flat: Tensor, slot: Slot) -> Tensor:
 
 
 def _dense_stride(tensor: Tensor) -> tuple[int, ...]:
-    """The tensor's stride where it covers its memory without gaps (contiguous, channels_last), else contiguous."""
+    """Return the tensor's stride if it covers its memory without gaps (contiguous, channels_last), else contiguous."""
     stride, span = tuple(tensor.stride()), 1
     for step, size in sorted(zip(stride, tensor.shape, strict=True)):
         if size > 1 and step != span:

@@ -1,4 +1,4 @@
-"""BatchNorm over several batches in one pass, each with statistics of its own."""
+"""BatchNorm over several batches in one pass, each with its own statistics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from manyheads.models.kernels.batch_norm import fused_affine, fused_batch_norm
 
 
 class BatchNorm(nn.BatchNorm2d):
-    """As `nn.BatchNorm2d`, and then `+ residual` and ReLU; in parts where `in_parts` says so."""
+    """`nn.BatchNorm2d`, then `+ residual` and ReLU; in parts inside `in_parts`."""
 
     def __init__(self, channels: int) -> None:
         super().__init__(channels)
@@ -42,7 +42,7 @@ class BatchNorm(nn.BatchNorm2d):
 
 @contextlib.contextmanager
 def in_parts(model: nn.Module, parts: tuple[int, ...]) -> Iterator[None]:
-    """In training, a batch is these parts one after the other, and nobody counts batches. (): fused evaluation."""
+    """Treat a training batch as these parts, one after the other, without counting batches. (): fused evaluation."""
     layers = [module for module in model.modules() if isinstance(module, BatchNorm | Dropout)]
     before = [layer.parts for layer in layers]
     try:

@@ -1,4 +1,4 @@
-"""ResNets."""
+"""ResNets (He et al. 2016)."""
 
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
@@ -8,7 +8,7 @@ from manyheads.models.norm import BatchNorm
 
 
 class BasicBlock(nn.Module):
-    """Two 3 x 3 convolutions and a shortcut (He et al. 2016)."""
+    """Two 3 x 3 convolutions and a shortcut."""
 
     expansion = 1
 
@@ -57,8 +57,8 @@ def _shortcut(channels_in: int, channels: int, stride: int) -> nn.Module:
 class Shortcut(nn.Conv2d):
     """A 1 x 1 convolution with a stride.
 
-    Where there are fewer input channels than numbers in a register, oneDNN writes beyond its memory for the gradient of
-    the weights (its issue 6035): the process crashes or hangs, or the gradient is wrong. Without a stride it is right.
+    With fewer input channels than numbers in a register, oneDNN writes beyond its memory for the gradient of the
+    weights (its issue 6035): the process crashes or hangs, or the gradient is wrong. Without a stride it is right.
     """
 
     REGISTER = 16  # numbers of 32 bits, on a CPU that has the widest
@@ -74,9 +74,9 @@ class Shortcut(nn.Conv2d):
 
 
 class ResNet(Backbone):
-    """One stage per entry of `blocks`; each stage doubles the width and halves the image.
+    """A ResNet with one stage per entry of `blocks`; each stage doubles the width and halves the image.
 
-    The names of its parts are those that the world's ResNet files use, so such a file loads by name.
+    Its parts have the names that public ResNet files use, so such a file loads by name.
     """
 
     def __init__(

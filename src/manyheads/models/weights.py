@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from manyheads.errors import ConfigurationError
 from manyheads.files import open_data
-from manyheads.models.foreign import shape_text
+from manyheads.models.external import shape_text
 
 CLASSIFIER = ("fc.", "classifier.", "head.", "heads.")  # what others put behind a backbone: here heads are fresh
 
 
 @torch.no_grad()
 def load_weights(backbone: nn.Module, path: str, name: str) -> None:
-    """Fill in every number of a backbone (`name` is what it is called) from a file, by name."""
+    """Fill in every number of a backbone from a file, by name; `name` is what messages call the backbone."""
     own = {key: value for key, value in backbone.state_dict().items() if isinstance(value, Tensor)}
     found = _fitting(_read(path), own)
     problems = [
@@ -54,7 +54,7 @@ def _read(path: str) -> dict[str, Tensor]:
 
 
 def _fitting(found: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Under the backbone's names, without what belongs behind a backbone."""
+    """Return the file's tensors under the backbone's names, without those of a classifier."""
     if not found.keys() & own.keys():  # an exported model of ours holds its backbone under that name
         found = {key.removeprefix("backbone."): tensor for key, tensor in found.items() if not key.startswith("maps.")}
     return {key: tensor for key, tensor in found.items() if key in own or not key.startswith(CLASSIFIER)}
@@ -65,7 +65,7 @@ def _differing(found: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> list[s
 
 
 def _missing(found: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> list[str]:
-    """What the file does not fill in; tied weights are one, and the counts of BatchNorm matter to nobody."""
+    """Return what the file does not fill in. Tied weights are one, and counts of BatchNorm do not matter."""
     filled = {own[key].data_ptr() for key in found if key in own}
     return [
         key
@@ -75,7 +75,7 @@ def _missing(found: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> list[str
 
 
 def _advice(found: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str:
-    """What is mostly the reason."""
+    """Return the most likely reason, as advice."""
     if found and all(key.startswith("module.") for key in found):
         return '; its names begin with "module.": save it without that'
     theirs, ours = found.get("conv1.weight"), own.get("conv1.weight")

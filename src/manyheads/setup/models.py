@@ -14,10 +14,10 @@ from manyheads.errors import ConfigurationError, ModelError
 from manyheads.imports import Trust
 from manyheads.memory import check_memory, machine_memory
 from manyheads.models.backbones import BACKBONES
-from manyheads.models.client_model import make_model, without_numbers
+from manyheads.models.client_model import make_model, meta_model
 from manyheads.models.dropout import seeded
-from manyheads.models.facts import ModelFacts, numbers_kept, try_out
-from manyheads.models.foreign import ImageShape, is_foreign
+from manyheads.models.external import ImageShape, is_external
+from manyheads.models.facts import ModelFacts, activations_kept, try_out
 from manyheads.seeds import generator
 from manyheads.setup.resolved import heads_of
 
@@ -58,12 +58,12 @@ def _tried(
         model = make_model(config, image_shape=shape, heads=heads, classes=classes, rng=rng, trust=trust)
         numbers = sum(parameter.numel() for parameter in model.parameters())
         check_memory(12 * numbers, "its weights, gradients and momentum")
-        with seeded(rng) if model.foreign else nullcontext():
+        with seeded(rng) if model.external else nullcontext():
             return try_out(model, images, backbone, width)
     except ModelError as error:
         raise ConfigurationError(f"client {client} ({backbone}): {error.problem}") from None
     except ConfigurationError as error:
-        raise ConfigurationError(f"client {client}: {error}" if is_foreign(backbone) else str(error)) from None
+        raise ConfigurationError(f"client {client}: {error}" if is_external(backbone) else str(error)) from None
     except (RuntimeError, MemoryError) as error:
         raise ConfigurationError(_too_large(config, dataset, error)) from None
 
@@ -74,14 +74,14 @@ def _check_pass(config: ModelConfig, image_shape: ImageShape, heads: int, classe
     assert isinstance(width, int), "of one client"
     at_most = 8 * (100 * width + 400) * image_shape[0] * image_shape[1]  # of any of ours
     if backbone in BACKBONES and at_most > machine_memory():  # counting takes seconds: torch imports a compiler for it
-        model = without_numbers(config, image_shape, heads, classes)
-        check_memory(8 * numbers_kept(model, image_shape), "a pass of two images")
+        model = meta_model(config, image_shape, heads, classes)
+        check_memory(8 * activations_kept(model, image_shape), "a pass of two images")
 
 
 def _too_large(config: ModelConfig, dataset: Dataset, error: Exception) -> str:
     height, wide, _ = dataset.image_shape
     keys = f"model.width = {config.width}, model.auxiliary_heads = {config.auxiliary_heads}"
-    if config.heads_see == "feature_map" and not is_foreign(str(config.backbone)):
+    if config.heads_see == "feature_map" and not is_external(str(config.backbone)):
         keys += ', model.heads_see = "feature_map"'
     reason = f" ({error})" if isinstance(error, MemoryError) and str(error) else ""
     return f"{keys}: such a {config.backbone} for images of {height} x {wide} does not fit into memory{reason}"

@@ -76,7 +76,7 @@ class CudaTrainer:
         self._counter_1 = torch.zeros(1, dtype=torch.int64, device=device)
         self._capacity = _capacity(clients, algorithm)
         for client in clients:
-            if client.model.foreign and draws_from_torch(client):
+            if client.model.external and draws_from_torch(client):
                 self._give_up(client, "it draws from torch's own generator")
             else:
                 made = Student(client, algorithm, self._low_dtype, self._capacity, self._counter_1)
@@ -197,7 +197,7 @@ class CudaTrainer:
         tried: dict[object, str | None] = {}
         with self._put_back():
             for student in list(self._students):
-                kind = student.client.replica if student.client.model.foreign else None  # one for equal architectures
+                kind = student.client.replica if student.client.model.external else None  # one for equal architectures
                 if kind not in tried:
                     tried[kind] = why_not_captured(student.step, self._counter_1)
                 problem = tried[kind]

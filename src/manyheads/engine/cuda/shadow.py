@@ -18,14 +18,14 @@ class CapturedModel:
     def __init__(self, client: Client, low_dtype: torch.dtype | None) -> None:
         state = client.state
         self._state, self.passes, self.training = state, 0, True
-        self.foreign = client.model.foreign
-        self.low = None if low_dtype is None or self.foreign else torch.empty_like(state.parameters, dtype=low_dtype)
+        self.external = client.model.external
+        self.low = None if low_dtype is None or self.external else torch.empty_like(state.parameters, dtype=low_dtype)
         self.dtype = state.values.dtype if self.low is None else self.low.dtype
-        self._autocast = low_dtype if self.foreign else None
-        self.module: ClientModel = client.model if self.foreign else _empty(client, state.values.device)
+        self._autocast = low_dtype if self.external else None
+        self.module: ClientModel = client.model if self.external else _empty(client, state.values.device)
         self.shape_HC, self.embedding_width = client.model.shape_HC, client.model.embedding_width
         named = dict(self.module.named_parameters())
-        if not self.foreign:
+        if not self.external:
             keep = {id(p) for m in self.module.modules() if isinstance(m, nn.BatchNorm2d) for p in m.parameters()}
             places: dict[str, Tensor] = named | dict(self.module.named_buffers())
             for slot in state.layout:
@@ -42,10 +42,10 @@ class CapturedModel:
         if self.low is not None:
             self.low.copy_(self._state.parameters)
 
-    def answers(self, *images: Tensor) -> list[tuple[Tensor, Tensor]]:
+    def forward_batches(self, *images: Tensor) -> list[tuple[Tensor, Tensor]]:
         """One pass; a model of others, in which samples of a batch may know of each other, takes one for each."""
-        self.passes += 0 if self.foreign else len(images)
-        if self.foreign:
+        self.passes += 0 if self.external else len(images)
+        if self.external:
             with torch.autocast("cuda", self._autocast, enabled=self._autocast is not None):
                 return [self._full(self.module(batch)) for batch in images]
         sizes = tuple(map(len, images))
@@ -54,7 +54,7 @@ class CapturedModel:
         return list(zip(torch.split(logits_BHC, list(sizes)), torch.split(embedding_BE, list(sizes)), strict=True))
 
     def __call__(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        return self.answers(images)[0]
+        return self.forward_batches(images)[0]
 
     def mapped(self, embedding_BE: Tensor, width: int) -> Tensor:
         if width == self.embedding_width:

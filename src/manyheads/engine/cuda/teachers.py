@@ -60,7 +60,7 @@ class Teachers:
             if said.known_LB is not None:
                 said.known_LB.fill_(True)
             for snapshot, lines in self._due(pools, targets_KSJ, target):
-                alone = snapshot.source is not None and snapshot.source.replica.model.foreign
+                alone = snapshot.source is not None and snapshot.source.replica.model.external
                 for part, size in (([line], 1) for line in lines) if alone else _in_powers(lines, at_once):
                     spare = size - len(part)
                     calls.append((snapshot, target))
@@ -88,7 +88,7 @@ class Teachers:
         shown = partial(_shown, self._public, rows, self._dtype)
         source = snapshot.source
         # A checkpoint of a model of ours, about images that lie beside it, can be asked in a graph.
-        if source is not None and not source.replica.model.foreign and self._public.pixels.on_device:
+        if source is not None and not source.replica.model.external and self._public.pixels.on_device:
             key = source.replica, from_to.shape[1], target, bool(source.fit)
             if key not in self._passes:
                 as_sent = partial(snapshot.as_sent, dtype=self._dtype)

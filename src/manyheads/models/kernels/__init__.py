@@ -1,1 +1,1 @@
-"""What runs on a GPU beside PyTorch's own kernels."""
+"""Kernels for a GPU, beside PyTorch's own."""

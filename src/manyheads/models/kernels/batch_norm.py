@@ -32,7 +32,7 @@ tl: Any = None
 
 @dataclass(frozen=True)
 class Launch:
-    """How a kernel is cut into programs: warps of each, loads in flight per thread, and about how many programs."""
+    """How a kernel is cut into programs: warps per program, loads in flight per thread, about how many programs."""
 
     warps: int
     unroll: int
@@ -62,10 +62,10 @@ def fused_batch_norm(
     residual: Tensor | None = None,
     relu: bool = False,
 ) -> Tensor:
-    """Each part of the batch x (N x C x H x W) normalised by its own statistics, + residual, ReLU.
+    """Normalise each part of the batch x (N x C x H x W) by its own statistics, add the residual, apply ReLU.
 
-    The running statistics move once per part, in order, as in separate passes. The same bits every time: sums are
-    taken in a fixed order. Nothing waits for the device, so a CUDA graph can hold it.
+    The running statistics move once per part, in order, as in separate passes. The bits are the same every time: sums
+    are taken in a fixed order. Nothing waits for the device, so a CUDA graph can hold it.
     """
     rows = [size * x.shape[2] * x.shape[3] for size in parts]
     if sum(parts) != len(x) or min(rows, default=0) < 2:
@@ -89,7 +89,7 @@ def fused_affine(
     residual: Tensor | None = None,
     relu: bool = False,
 ) -> Tensor:
-    """As in evaluation: normalised by the running statistics, + residual, ReLU. It has no gradient."""
+    """Normalise by the running statistics as in evaluation, add the residual, apply ReLU. It has no gradient."""
     _check(x, residual, weight, bias, running_mean, running_var)
     x, residual = _rows_first(x), None if residual is None else _rows_first(residual)
     y, starts = torch.empty_like(x), (0, x.numel() // x.shape[1])
@@ -103,10 +103,11 @@ def fused_affine(
 
 
 class _FusedBatchNorm(torch.autograd.Function):
-    """Two kernels forward, two backward.
+    """The autograd function: two kernels forward, two backward.
 
-    ReLU's mask comes again from x, which is read anyway, or with a residual from y, which is kept anyway as the input
-    of what follows; then the masked gradient, which is the residual's, is written once and read in the place of two.
+    ReLU's mask is computed again from x, which is read anyway, or with a residual from y, which is kept anyway as the
+    input of what follows. Then the masked gradient, which is the residual's, is written once and read in the place of
+    two.
     """
 
     @staticmethod
@@ -163,7 +164,7 @@ class _FusedBatchNorm(torch.autograd.Function):
 
 
 def _check(x: Tensor, residual: Tensor | None, *channels: Tensor) -> None:
-    """What the kernels take for granted: they see addresses only."""
+    """Check what the kernels take for granted: they see nothing but addresses."""
     if residual is not None and (residual.shape != x.shape or residual.dtype != x.dtype):
         raise ValueError(f"residual {residual.dtype} {tuple(residual.shape)}, x {x.dtype} {tuple(x.shape)}")
     wanted = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -183,7 +184,7 @@ def _power(number: int) -> int:
 def _cut(
     x: Tensor, starts: tuple[int, ...], launch: Launch, most: int | None = None
 ) -> tuple[dict[str, Any], int, int]:
-    """What a kernel knows about the shape of x; blocks of channels; chunks of each part's rows."""
+    """Return what a kernel knows about the shape of x, the blocks of channels, and the chunks of each part's rows."""
     channels, parts = x.shape[1], len(starts) - 1
     block = min(BLOCK_C, _power(channels))
     blocks = -(-channels // block)
@@ -204,16 +205,16 @@ def _kernels() -> SimpleNamespace:
 
 
 def _tile(C: constexpr, BLOCK_C: constexpr, R: constexpr, U: constexpr):
-    """Of a tile: channels, which of them are there, rows, and where each element lies."""
+    """Return the channels of a tile, which of them exist, its rows, and the address of each element."""
     c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
     r_RU1 = tl.arange(0, R)[:, None, None] + tl.arange(0, U)[None, :, None] * R
     return c, c < C, r_RU1, r_RU1 * C + c[None, None, :]
 
 
 def _chunk(chunk, STARTS: constexpr, PARTS: constexpr, EACH: constexpr):
-    """Of this program's part: its first row, how many it has; of its chunk: the first row and the one after the last.
+    """Return the first row and the number of rows of this program's part, and the first and last row of its chunk.
 
-    A chunk before the first has no rows.
+    The last row is the one after the end. A chunk before the first has no rows.
     """
     first, last = STARTS[0], STARTS[1]
     for part in tl.static_range(1, PARTS):
@@ -224,14 +225,14 @@ def _chunk(chunk, STARTS: constexpr, PARTS: constexpr, EACH: constexpr):
 
 
 def _sums(partial, part, c, there, C: constexpr, K: constexpr, K2: constexpr):
-    """The two sums over a part's K chunks."""
+    """Add up the two sums of a part over its K chunks."""
     k = tl.arange(0, K2)[:, None]
     at, mask = partial + (part * 2 * K + k) * C + c[None, :], (k < K) & there[None, :]
     return tl.sum(tl.load(at, mask, 0.0), 0), tl.sum(tl.load(at + K * C, mask, 0.0), 0)
 
 
 def _moments(x, first, n, one, two, c, there, C: constexpr):
-    """Mean and variance from the sums of differences to the part's first row, and of their squares."""
+    """Return mean and variance from the sums of differences to the part's first row, and of their squares."""
     one, two = one / n, two / n
     shift = tl.load(x + tl.cast(first, tl.int64) * C + c, there, 0.0).to(one.dtype)
     return shift + one, tl.maximum(two - one * one, 0.0)
@@ -241,7 +242,7 @@ def _statistics(
     x, partial, C: constexpr, BLOCK_C: constexpr, R: constexpr, U: constexpr, T: constexpr,
     STARTS: constexpr, PARTS: constexpr,
 ):  # fmt: skip
-    """Per chunk: the sum of differences to the part's first row, and of their squares.
+    """Compute per chunk the sum of differences to the part's first row, and of their squares.
 
     The squares of x itself would lose the variance where the mean is large.
     """
@@ -269,8 +270,10 @@ def _normalise(
     PARTS: constexpr, K: constexpr, K2: constexpr, EPS: constexpr, MOMENTUM: constexpr, RESIDUAL: constexpr,
     RELU: constexpr,
 ):  # fmt: skip
-    """K > 0: by the statistics of K chunks; the first program of a block has no rows and keeps the books instead, of
-    all parts, because the running statistics move in order. K = 0: by the running statistics.
+    """Normalise by the statistics of K chunks or, if K = 0, by the running statistics.
+
+    With K > 0, the first program of a block has no rows. It updates the running statistics for all parts instead,
+    because these move in order.
     """
     c, there, r, at = _tile(C, BLOCK_C, R, U)
     chunk = tl.program_id(0) - 1 if K > 0 else tl.program_id(0)
@@ -313,7 +316,7 @@ def _gradient_sums(
     BLOCK_C: constexpr, R: constexpr, U: constexpr, T: constexpr, STARTS: constexpr, PARTS: constexpr,
     AGAIN: constexpr, FROM_Y: constexpr,
 ):  # fmt: skip
-    """Per chunk: the sum of dz = dy behind ReLU's mask, and of dz times normalised x. With FROM_Y it writes dz."""
+    """Compute per chunk the sum of dz = dy behind ReLU's mask, and of dz times normalised x. FROM_Y: write dz, too."""
     c, there, r, at = _tile(C, BLOCK_C, R, U)
     k, K, part = tl.program_id(0), tl.num_programs(0), tl.program_id(2)
     _, _, start, stop = _chunk(k, STARTS, PARTS, T * U * R)
@@ -343,8 +346,9 @@ def _gradient(
     C: constexpr, BLOCK_C: constexpr, R: constexpr, U: constexpr, T: constexpr, STARTS: constexpr,
     PARTS: constexpr, K: constexpr, K2: constexpr, AGAIN: constexpr,
 ):  # fmt: skip
-    """dx = weight / std * (dz - mean of dz - normalised x * mean of (dz * normalised x)); dweight, dbias over all parts
-    by the first program of a block, which has no rows.
+    """Compute dx = weight / std * (dz - mean of dz - normalised x * mean of (dz * normalised x)).
+
+    The first program of a block has no rows; it computes dweight and dbias over all parts.
     """
     c, there, r, at = _tile(C, BLOCK_C, R, U)
     chunk, part = tl.program_id(0) - 1, tl.program_id(2)

@@ -31,7 +31,7 @@ def scale_of_kept(rate: float) -> float:
 
 
 def signed_word(word: int) -> int:
-    """As an int64, which wraps around as the words of a key do."""
+    """Return a word as an int64, which wraps around as the words of a key do."""
     return (word + 2**63) % 2**64 - 2**63
 
 
@@ -40,9 +40,9 @@ def keep_threshold(rate: float) -> int:
 
 
 def fused_dropout(x: Tensor, key: Tensor, rate: float, *, parts: tuple[int, ...], before: int = 0) -> Tensor:
-    """x with the masks of the passes after the first `before`, one for each part of the batch, in one sweep.
+    """Drop elements of x in one sweep, each part of the batch with the mask of its own pass, after `before` passes.
 
-    The gradient's masks are drawn again: that is cheaper than to keep them.
+    The gradient draws its masks again, which is cheaper than keeping them.
     """
     each = x.numel() // max(1, len(x))
     starts = tuple(accumulate((size * each for size in parts), initial=0))
@@ -53,7 +53,7 @@ def fused_dropout(x: Tensor, key: Tensor, rate: float, *, parts: tuple[int, ...]
 
 
 def suits_the_kernel(x: Tensor, rate: float) -> bool:
-    """Elements lie in memory in the order of their numbers; these and the threshold fit into 32 bits."""
+    """Tell whether elements lie in the order of their numbers, and these and the threshold fit into 32 bits."""
     fits = x.is_floating_point() and x.ndim > 0 and 0 < x.numel() <= MOST and keep_threshold(rate) <= WORD
     return fits and x.is_contiguous(memory_format=_order(x))
 
@@ -108,7 +108,7 @@ def _drop(
     x, y, key_1, first, next_pass, WIDE: constexpr, THRESHOLD: constexpr, SCALE: constexpr, STARTS: constexpr,
     PARTS: constexpr, MULTIPLIER: constexpr, BLOCK: constexpr,
 ):  # fmt: skip
-    """A program takes a block of a part. Words of 32 bits wrap around by themselves."""
+    """Drop elements of one block of a part. Words of 32 bits wrap around by themselves."""
     part, start, stop = tl.program_id(1), STARTS[0], STARTS[1]
     for other in tl.static_range(1, PARTS):
         start = tl.where(part == other, STARTS[other], start)

@@ -1,4 +1,4 @@
-"""Kernels of our own: plain functions that Triton compiles when one is first wanted."""
+"""Compilation of our kernels: plain functions that Triton compiles when one is first needed."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -14,17 +14,17 @@ from torch import Tensor
 
 @cache
 def can_compile() -> bool:
-    """Not every build of PyTorch for a GPU brings Triton."""
+    """Tell whether Triton is there: not every build of PyTorch for a GPU has it."""
     return find_spec("triton") is not None
 
 
 def compiled(
     module: dict[str, Any], kernels: Sequence[Callable[..., Any]], helpers: Sequence[Callable[..., Any]] = ()
 ) -> SimpleNamespace:
-    """Functions of a module, given by its `globals()`, as kernels; each under its name without the underscore.
+    """Compile functions of a module, given by its `globals()`; each is returned under its name without underscore.
 
-    Triton is missing where no GPU is, so only whoever needs kernels loads it. What they call and what they name
-    (helpers, `tl`, `constexpr`) they look for in their module.
+    Triton is missing on machines without a GPU, so it is imported only when kernels are needed. Kernels look in their
+    module for what they call and name (helpers, `tl`, `constexpr`).
     """
     triton = import_module("triton")
     found = {each.__name__: triton.jit(each) for each in helpers}
@@ -33,5 +33,5 @@ def compiled(
 
 
 def on_device_of(x: Tensor) -> contextlib.AbstractContextManager[Any]:
-    """Triton launches on the current device; on the CPU it interprets, for tests."""
+    """Make the device of x the current one for Triton; on the CPU it interprets, for tests."""
     return torch.cuda.device(x.device) if x.is_cuda else contextlib.nullcontext()

@@ -1,4 +1,4 @@
-"""Pooling that keeps the size of a feature map, as one sweep on a GPU."""
+"""Pooling that keeps the size of a feature map, in one sweep on a GPU."""
 
 # The kernels' arguments are addresses and numbers that only Triton knows the type of.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -23,7 +23,7 @@ MOST = 2**31 - BLOCK  # elements that it can count
 
 
 def fused_pool(x: Tensor) -> Tensor:
-    """As `plain_pool`, bit by bit, its gradient too: all that it rounds is rounded here, in the same order."""
+    """Pool like `plain_pool`, with the same bits, also of the gradient: rounding happens in the same order."""
     if not suits_the_kernels(x):
         raise ValueError(f"pooling of x {x.dtype} {tuple(x.shape)}: not what the kernels can do")
     y: Tensor = _FusedPool.apply(x)
@@ -31,13 +31,13 @@ def fused_pool(x: Tensor) -> Tensor:
 
 
 def suits_the_kernels(x: Tensor) -> bool:
-    """Images that lie in memory pixel by pixel; the numbers of their elements fit into 32 bits."""
+    """Tell whether images lie in memory pixel by pixel and the numbers of their elements fit into 32 bits."""
     fits = x.is_floating_point() and x.ndim == 4 and 0 < x.numel() <= MOST
     return fits and x.is_contiguous(memory_format=torch.channels_last)
 
 
 class _FusedPool(torch.autograd.Function):
-    """Nothing is kept for the gradient."""
+    """The autograd function; it keeps nothing for the gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -63,13 +63,13 @@ def _kernels() -> SimpleNamespace:
 
 
 def _pixels(size, H: constexpr, W: constexpr, C: constexpr, BLOCK: constexpr):
-    """Of a program's elements: where they lie, which are there, their rows and columns."""
+    """Return the addresses of a program's elements, which of them exist, and their rows and columns."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     return at, at < size, at // (W * C) % H, at // C % W
 
 
 def _sum(one, two):
-    """Added in float32, as PyTorch does, unless they have more bits; rounded to what they are."""
+    """Add in float32, as PyTorch does (unless the numbers have more bits), and round to their type."""
     wide = tl.float64 if one.dtype == tl.float64 else tl.float32
     return (one.to(wide) + two.to(wide)).to(one.dtype)
 
@@ -80,7 +80,7 @@ def _half(value):
 
 
 def _means(x, y, size, H: constexpr, W: constexpr, C: constexpr, BLOCK: constexpr):
-    """The mean of a pixel and the one below, and of the same on the right; the mean of both."""
+    """Average each pixel with the one below, do the same on its right, and average both."""
     at, there, h, w = _pixels(size, H, W, C, BLOCK)
     below, right = h < H - 1, w < W - 1
     # Loads at a fixed distance, behind a mask that is the same for all channels of a pixel, are wide ones.
@@ -92,15 +92,17 @@ def _means(x, y, size, H: constexpr, W: constexpr, C: constexpr, BLOCK: constexp
 
 
 def _received(own, before, last):
-    """What a pixel of one axis gets back: half of its own gradient, at the end of the axis twice, and then half of the
-    one before, zero where there is none. Autograd adds up in this order, zeros, too.
+    """Return what a pixel receives along one axis.
+
+    It is half of its own gradient (twice at the end of the axis) plus half of that of the pixel before (zero if there
+    is none). Autograd adds in this order, zeros, too.
     """
     own = _half(own)
     return _sum(_sum(own, tl.where(last, own, tl.zeros_like(own))), _half(before))
 
 
 def _gradient(dy, dx, size, H: constexpr, W: constexpr, C: constexpr, BLOCK: constexpr):
-    """Of the means by column, then of those by row; for the row above as well."""
+    """Compute the gradient of the means by column, then by row; for the row above as well."""
     at, there, h, w = _pixels(size, H, W, C, BLOCK)
     above, left, last = there & (h > 0), there & (w > 0), w == W - 1
     own, beside = tl.load(dy + at, there, 0.0), tl.load(dy + at - C, left, 0.0)

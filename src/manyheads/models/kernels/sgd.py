@@ -1,4 +1,4 @@
-"""What a captured step does beside PyTorch's own kernels: one sweep of the optimizer over a client's flat tensor."""
+"""The optimizer of a captured step: one sweep over a client's flat tensor."""
 
 # The kernel's arguments are addresses and numbers that only Triton knows the type of.
 # mypy: disable-error-code="no-untyped-def"
@@ -30,10 +30,10 @@ def sgd(
     momentum_factor: float,
     fused: bool = False,
 ) -> None:
-    """SGD with momentum, as `Client.step`. `low`, where there is one, becomes the new values in few bits.
+    """Take a step of SGD with momentum, as `Client.step` does. `low` (or None) receives the new values in few bits.
 
-    The gradient of a parameter lies in `gradient` or in `low_gradient`; the other is zero there. On a GPU it is one
-    kernel, which reads and writes everything once; `fused`, for tests, elsewhere, too.
+    The gradient of a parameter lies either in `gradient` or in `low_gradient`; the other is zero there. On a GPU it is
+    one kernel that reads and writes everything once; with `fused`, for tests, elsewhere, too.
     """
     if not (fused or values.is_cuda):
         whole = gradient if low_gradient is None else gradient + low_gradient

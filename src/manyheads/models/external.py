@@ -1,6 +1,6 @@
-"""Backbones that are not ours: any of timm's (`timm:NAME`), and the user's own (`package.module:factory`).
+"""External backbones: any of timm's (`timm:NAME`), and the user's own (`package.module:factory`).
 
-They are built on the CPU by their own constructors, which draw from torch's generator: always inside `seeded`.
+Their own constructors build them on the CPU and draw from torch's generator, always inside `seeded`.
 """
 
 import difflib
@@ -18,15 +18,15 @@ from manyheads.config.experiment import ModelConfig
 from manyheads.errors import ConfigurationError, ModelError
 from manyheads.imports import Trust, find, first_line
 from manyheads.memory import ran_out
-from manyheads.models.dropout import named_dropout
+from manyheads.models.dropout import replace_dropout
 
 ImageShape = tuple[int, int, int]  # height, width, channels
-OFFERED = ("channels", "width", "image_shape")  # what a factory may ask for
+FACTORY_ARGUMENTS = ("channels", "width", "image_shape")  # what a factory may ask for
 FACTORY = "a function or class that returns a new nn.Module at each call"
 TAKEN = "_taken_by_manyheads"
 
 
-def is_foreign(backbone: str) -> bool:
+def is_external(backbone: str) -> bool:
     return ":" in backbone
 
 
@@ -34,21 +34,21 @@ def is_timm(backbone: str) -> bool:
     return backbone.startswith("timm:")
 
 
-def make_foreign(config: ModelConfig, image_shape: ImageShape, trust: Trust) -> nn.Module:
-    """The module that `model.backbone` names."""
+def make_external(config: ModelConfig, image_shape: ImageShape, trust: Trust) -> nn.Module:
+    """Return the module that `model.backbone` names."""
     name = str(config.backbone)
     made = _timm(name, image_shape) if is_timm(name) else _own(name, config, image_shape, trust)
     # One type for all: the numbers of a model lie in one tensor.
     backbone = made.to(device="cpu", dtype=torch.float32)
-    named_dropout(backbone)
+    replace_dropout(backbone)
     return backbone
 
 
 def embedding_width(backbone: nn.Module, name: str, image_shape: ImageShape) -> int:
-    """What two blank images show; that pass also makes the parameters that wait for a first one."""
+    """Return the width of the embedding, seen on two blank images; this pass also makes lazy parameters."""
     height, width, channels = image_shape
     backbone.eval()
-    said = ask(backbone, torch.zeros(2, channels, height, width), name)
+    said = embed(backbone, torch.zeros(2, channels, height, width), name)
     backbone.train()
     for parameter, value in backbone.named_parameters():
         if is_lazy(value):
@@ -57,14 +57,14 @@ def embedding_width(backbone: nn.Module, name: str, image_shape: ImageShape) -> 
 
 
 @torch.no_grad()
-def ask(backbone: Callable[[Tensor], Any], images: Tensor, name: str) -> Tensor:
-    """The embeddings of images, where that is what the backbone yields."""
+def embed(backbone: Callable[[Tensor], Any], images: Tensor, name: str) -> Tensor:
+    """Return the embeddings of images, or raise if that is not what the backbone returns."""
     try:
         said = backbone(images)
     except Exception as error:
         if ran_out(error):
             raise
-        raise ModelError(name, refused(images, error)) from None
+        raise ModelError(name, pass_error_text(images, error)) from None
     fits = isinstance(said, Tensor) and said.dim() == 2 and len(said) == len(images) and said.numel() > 0
     if fits and said.is_floating_point():
         vectors: Tensor = said
@@ -77,8 +77,8 @@ def ask(backbone: Callable[[Tensor], Any], images: Tensor, name: str) -> Tensor:
     raise ModelError(name, f"yields {shown} for {len(images)} images; needed: one vector per image{fix}")
 
 
-def refused(images: Tensor, error: Exception) -> str:
-    """One line about a pass that broke."""
+def pass_error_text(images: Tensor, error: Exception) -> str:
+    """Describe in one line why a pass failed."""
     _, channels, height, width = images.shape
     return f"cannot take images of {height} x {width} x {channels} (height x width x channels): {first_line(error)}"
 
@@ -88,7 +88,7 @@ def shape_text(shape: torch.Size) -> str:
 
 
 def _timm(name: str, image_shape: ImageShape) -> nn.Module:
-    """Its pooled features: `num_classes=0`. Models that are made for one image size are told which.
+    """Return a timm model with pooled features (`num_classes=0`). Models for one image size are told which.
 
     Only models that timm itself brings: `create_model` alone would also fetch `hf-hub:somebody/anything`.
     """
@@ -123,7 +123,7 @@ def _timm(name: str, image_shape: ImageShape) -> nn.Module:
 
 
 def _own(name: str, config: ModelConfig, image_shape: ImageShape, trust: Trust) -> nn.Module:
-    """What the user's factory returns, called with those of OFFERED that it names."""
+    """Return what the user's factory returns; it is called with the arguments of FACTORY_ARGUMENTS that it has."""
     factory: Callable[..., Any] = find(name, "model.backbone", _is_factory, FACTORY, trust)
     offered = {"channels": image_shape[2], "width": config.width, "image_shape": image_shape}
     named = inspect.signature(factory).parameters
@@ -132,9 +132,10 @@ def _own(name: str, config: ModelConfig, image_shape: ImageShape, trust: Trust) 
             parameter.VAR_POSITIONAL,
             parameter.VAR_KEYWORD,
         )
-        if required and (parameter.name not in OFFERED or parameter.kind is parameter.POSITIONAL_ONLY):
+        if required and (parameter.name not in FACTORY_ARGUMENTS or parameter.kind is parameter.POSITIONAL_ONLY):
             raise ConfigurationError(
-                f'model.backbone = "{name}": needs the argument "{parameter.name}"; offered are {", ".join(OFFERED)}'
+                f'model.backbone = "{name}": needs the argument "{parameter.name}"; '
+                f"offered are {', '.join(FACTORY_ARGUMENTS)}"
             )
     try:
         made = factory(**{key: value for key, value in offered.items() if key in named})
@@ -144,14 +145,14 @@ def _own(name: str, config: ModelConfig, image_shape: ImageShape, trust: Trust) 
 
 
 def _is_factory(found: Any) -> bool:
-    """Return whether this is made to be called for a model: a plain function or a class of modules, or that in part."""
+    """Tell whether this is made to be called for a model: a plain function, a class of modules, or a partial of one."""
     while isinstance(found, functools.partial):
         found = found.func
     return inspect.isfunction(found) or (isinstance(found, type) and issubclass(found, nn.Module))
 
 
 def _module(name: str, made: Any) -> nn.Module:
-    """A module that nobody has yet: two clients that share one would train one model."""
+    """Return the module if nobody has it yet: two clients that share one would train one model."""
     if not isinstance(made, nn.Module):
         raise ConfigurationError(f'model.backbone = "{name}": returns a {type(made).__name__}; needed: an nn.Module')
     for part in made.modules():

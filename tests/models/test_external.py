@@ -312,7 +312,7 @@ def test_timm_s_mistakes_are_one_line(tiny: Experiment, monkeypatch: pytest.Monk
         raise AssertionError("Input size should be a multiple of 7\nand so on")
 
     fake_timm(monkeypatch, build=wrong_size)
-    raised = "AssertionError: Input size should be a multiple of 7 (test_foreign.py, line "
+    raised = "AssertionError: Input size should be a multiple of 7 (test_external.py, line "
     assert told("timm:resnet18").startswith(f'client 0: model.backbone = "timm:resnet18": cannot be made: {raised}')
     fake_timm(monkeypatch, build=lambda channels: nn.Conv2d(channels, 4, 3))
     assert told("timm:resnet18").startswith("client 0 (timm:resnet18): yields 2 x 4 x 6 x 6 for 2 images; needed: one")
