@@ -117,3 +117,13 @@ def test_what_answers_a_mistake_imports_nothing_heavy(start: str) -> None:
     for module in (name for name in INSIDE if f"{name}.".startswith(f"manyheads.{start}.")):
         heavy = {name for name in reached(module) if name.partition(".")[0] in HEAVY}
         assert not heavy, f"{module} reaches {sorted(heavy)}"
+
+
+ROOMS = sorted(path.parent for path in SOURCE.rglob("__init__.py"))
+
+
+@pytest.mark.parametrize("folder", ROOMS, ids=lambda room: str(room.relative_to(SOURCE)))
+def test_files_that_a_room_speaks_of_are_there(folder: Path) -> None:
+    docstring = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+    named = re.findall(r"[a-z_/]+\.py\b|[a-z_]+/(?=[\s);,:])", docstring)
+    assert [name for name in named if not any((place / name).exists() for place in (folder, SOURCE, ROOT))] == []

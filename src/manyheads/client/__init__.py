@@ -1,1 +1,1 @@
-"""A client: its model, its optimizer, its private data, its pool, its saved state."""
+"""A client: its model, its optimizer, its private data, its pool; its batch, its step, its saved state."""

@@ -1,4 +1,10 @@
-"""Engines by name: ways to run the same window. Each is imported when it is asked for, PyTorch with it."""
+"""Engines by name: ways to run the same window. Each is imported when it is asked for, PyTorch with it.
+
+`plain`, the reference, is one worker in this process (plain.py); the workers of `parallel` are processes, those of
+`ray` are actors (remote.py is what both share). `cuda` is one worker in this process with another trainer, which runs
+a window as one graph of all clients' steps instead of a loop. When a worker is lost (`WorkerLost`), the run goes back
+to its last save.
+"""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING

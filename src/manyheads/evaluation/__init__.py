@@ -1,1 +1,7 @@
-"""All that is measured."""
+"""What is measured: accuracy by head and hop, who taught whom, the probe, which head to deploy.
+
+The accuracy of every head on the private distribution of every client (averaged by hops in the graph), how often each
+neighbour was the chosen teacher and how often it was right (by public labels, which training does not use), and what
+a fresh linear head on the frozen embedding would reach. Where the edges of windows lie does not change the weights,
+so a run may evaluate more often at will.
+"""
