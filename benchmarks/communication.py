@@ -102,7 +102,7 @@ def counted() -> list[list[str]]:
 def estimate() -> list[list[str]]:
     """Section 3.2 of the paper: steps of distillation that cost as much as a round of FedAvg, there and back."""
     paper = SCALES["imagenet"].mhd
-    model = make_model(paper.model.of(0), image_shape=(224, 224, 3), heads=1, classes=1000)
+    model = make_model(paper.model.for_client(0), image_shape=(224, 224, 3), heads=1, classes=1000)
     replica = Replica(model)
     numbers, size = 2 * replica.state.values.numel(), 2 * replica.encoded_size
     found = [["a round of FedAvg, ResNet-34", f"{numbers / 1e6:.1f} million", f"{size / 1e6:.1f} MB", "", ""]]

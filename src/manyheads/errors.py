@@ -60,7 +60,7 @@ class Interrupted(Stopped):
 
     def __init__(self, folder: Path | None, step: int) -> None:
         self.folder, self.step = folder, step
-        super().__init__(f"stopped at step {step}" + (f"; go on with: manyheads resume {folder}" if folder else ""))
+        super().__init__(f"stopped at step {step}" + (f"; continue with: manyheads resume {folder}" if folder else ""))
 
 
-START_AGAIN = "start the run again in another folder"  # where a run folder cannot be gone on with
+START_AGAIN = "start the run again in another folder"  # where a run cannot be continued

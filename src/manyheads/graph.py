@@ -13,7 +13,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from manyheads.config.experiment import GraphConfig
-from manyheads.config.messages import build, nearest
+from manyheads.config.messages import build_section, nearest
 from manyheads.config.types import CHECKED
 from manyheads.errors import ConfigurationError
 from manyheads.memory import check_memory
@@ -209,7 +209,7 @@ class _Phase:
 def _parse(config: GraphConfig) -> list[_Phase]:
     if config.name != "phases":
         return [_Phase(0, 0, None, config.name, _kind(config.name, config.options(), "graph"), "graph")]
-    parsed, start, listed = [], 0, build(Phases, config.options(), "graph").phases
+    parsed, start, listed = [], 0, build_section(Phases, config.options(), "graph").phases
     for number, phase in enumerate(listed):
         options, section = dict(phase), f"graph.phases.{number}"
         name, steps = options.pop("name", None), options.pop("steps", None)
@@ -228,4 +228,4 @@ def _kind(name: str, options: Mapping[str, Any], section: str) -> GraphKind:
         allowed = GRAPHS if section != "graph" else [*GRAPHS, "phases"]
         hint = {"ring": 'that is "cycle"', "line": 'that is "chain"'}.get(name.lower()) or nearest(name, allowed)
         raise ConfigurationError(f'{section}.name = "{name}": unknown graph; {hint}')
-    return build(GRAPHS[name], options, section)
+    return build_section(GRAPHS[name], options, section)

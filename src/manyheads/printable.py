@@ -1,4 +1,4 @@
-"""Names from files, as a terminal and a picture can show them."""
+"""Text from files and users, as a terminal and a picture can show it."""
 
 import re
 
@@ -14,3 +14,9 @@ def printable(text: str) -> str:
     cat\x1b[2J
     """
     return UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def shortened(text: str, length: int = 100) -> str:
+    """Return the text in one line of at most this length; a longer one ends in "..."."""
+    text = printable(text[: length + 1])
+    return text if len(text) <= length else f"{text[: length - 3]}..."

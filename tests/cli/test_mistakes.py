@@ -70,11 +70,11 @@ def test_an_empty_folder_name_is_no_folder(tiny_file: Path, out: str, seeds: str
 
 @pytest.mark.parametrize("out", [".", "..", "nothing/..", "/"])
 def test_a_run_needs_a_folder_of_its_own(tiny_file: Path, out: str) -> None:
-    assert "is no name for a new folder; give one, such as runs/mine" in refused("run", tiny_file, "--out", out)
+    assert "cannot name a new folder; give one, such as runs/mine" in refused("run", tiny_file, "--out", out)
 
 
 def test_the_working_folder_by_its_name(tiny_file: Path) -> None:
-    assert "is no name for a new folder" in refused("run", tiny_file, "--out", Path.cwd())
+    assert "cannot name a new folder" in refused("run", tiny_file, "--out", Path.cwd())
 
 
 @pytest.mark.parametrize("plot", ["", ".", "a.xyz", "picture", "/dev/full", "folder.png", "pipe.png", "none/a.png"])

@@ -1,4 +1,4 @@
-"""The configuration: from and to TOML, and one line for everything that is wrong."""
+"""The configuration: to and from TOML, and one line for every mistake."""
 
 import math
 from pathlib import Path
@@ -168,7 +168,7 @@ def test_a_folder_is_not_an_experiment(tmp_path: Path) -> None:
         Experiment.load(tmp_path)
     (tmp_path / "experiment.toml").write_text("")
     with pytest.raises(
-        ConfigurationError, match=r"its experiment is .*experiment.toml; go on with it by: manyheads resume"
+        ConfigurationError, match=r"its experiment is .*experiment.toml; continue it with: manyheads resume"
     ):
         Experiment.load(tmp_path)
 

@@ -1,4 +1,4 @@
-"""TOML files and `--set` that no experiment is: one line says why."""
+"""TOML files and `--set` that make no experiment: one line says why."""
 
 from pathlib import Path
 

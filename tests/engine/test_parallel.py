@@ -217,7 +217,7 @@ def test_interrupted_from_a_terminal(tiny: Experiment, tmp_path: Path) -> None:
         os.killpg(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 130
-        assert "go on with: manyheads resume" in errors
+        assert "continue with: manyheads resume" in errors
         assert "Traceback" not in errors
         assert gone(workers)
     assert decided(resume(folder, engine="plain")) == decided(train(wanted))

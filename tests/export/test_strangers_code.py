@@ -32,7 +32,7 @@ def test_a_stranger_s_run(stranger: Path, use: Use) -> None:
 
 
 def test_a_stranger_s_export(stranger: Path) -> None:
-    """Also where the user himself has exported it: that he trusted it once is not for ever."""
+    """A stranger's export is not trusted, even where the user exported it himself: trusting once is not for ever."""
     export(stranger, 0, Path("out"), trust_code=True)
     (stranger / "ran").unlink()
     forget_modules()
@@ -66,7 +66,7 @@ def test_one_s_own_run_and_export(tiny: Experiment, stranger: Path) -> None:
     train(tiny.with_values(**SHORT, model={"backbone": "own_lab:net"}), "runs/own")
     export(Path("runs/own"), 0, Path("out"))
     assert torch.equal(load_model("runs/own")(IMAGES), load_model("out")(IMAGES))
-    assert "asks for `trust_code=True`" in Path("out/README.md").read_text()
+    assert "needs `trust_code=True`" in Path("out/README.md").read_text()
     shutil.copytree("out", "copied")
     with pytest.raises(RunError, match="you did not make this folder here"):
         load_model("copied")

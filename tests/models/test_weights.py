@@ -96,7 +96,7 @@ def test_one_file_for_all(tiny: Experiment, tmp_path: Path) -> None:
     file = saved(tmp_path / "w.safetensors", tensors)
     for client in assemble(tiny.with_values(model={"weights": file})).clients:
         assert_loaded(client.model, tensors)
-    assert assemble(tiny.with_values(model={"weights": ""})).resolved.experiment.model.of(0).weights is None
+    assert assemble(tiny.with_values(model={"weights": ""})).resolved.experiment.model.for_client(0).weights is None
 
 
 def test_own_models_load_theirs(tmp_path: Path) -> None:

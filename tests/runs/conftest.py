@@ -1,4 +1,4 @@
-"""A run that was stopped and one that has ended, made once; each test has copies of its own."""
+"""A stopped run and a finished one, made once; each test gets its own copies."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from tests.conftest import TINY
 
 
 class StopAt(SilentObserver):
-    """Asks a run to stop once it has taken so many client-steps, as the first Ctrl-C does."""
+    """Ask a run to stop after this many client-steps, as the first Ctrl-C does."""
 
     def __init__(self, client_steps: int) -> None:
         self.left = client_steps
@@ -37,11 +37,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(made: Path, tmp_path: Path) -> Path:
-    """A run that has ended."""
+    """Return a copy of a finished run."""
     return Path(shutil.copytree(made / "ended", tmp_path / "run"))
 
 
 @pytest.fixture
 def stopped(made: Path, tmp_path: Path) -> Path:
-    """A run of 20 steps that was stopped after 10."""
+    """Return a copy of a run of 20 steps that was stopped after 10."""
     return Path(shutil.copytree(made / "stopped", tmp_path / "stopped"))

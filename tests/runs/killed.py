@@ -14,7 +14,7 @@ from tests.conftest import TINY
 
 
 def die_at(moment: str, number: int) -> None:
-    """Let the `number`-th call of a system call be the last: before it, after it, or half through it."""
+    """Let the `number`-th call of a system call be the last: die before it, after it, or half-way through."""
     name = {"before-rename": "replace", "after-rename": "replace", "half-write": "write", "before-sync": "fsync"}[
         moment
     ]

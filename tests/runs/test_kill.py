@@ -1,4 +1,4 @@
-"""A run that is killed, at any moment, goes on and ends with the same bits as one that was not."""
+"""A run that is killed at any moment resumes and ends with the same bits as one that was not."""
 
 import json
 import os
@@ -32,14 +32,14 @@ def without_times(value: Any) -> Any:
 
 
 def outcome(folder: Path) -> tuple[Any, Any, list[dict[str, bytes]]]:
-    """All that a run decides: events, summary and weights, without times."""
+    """Return everything that a run decides: events, summary and weights, without times."""
     clients = [read_client_values(folder, read_manifest(folder), client) for client in range(3)]
     weights = [{name: tensor.numpy().tobytes() for name, tensor in client.items()} for client in clients]
     return without_times(read_events(folder)), without_times(read_summary(folder)), weights
 
 
 def nothing_half_written(folder: Path) -> None:
-    """Every file under its final name is whole."""
+    """Assert that every file under its final name is whole."""
     for path in folder.rglob("*.json"):
         json.loads(path.read_text())
     if (folder / "experiment.toml").exists():
@@ -85,7 +85,7 @@ def test_killed_while_writing(uninterrupted: Path, tmp_path: Path, moment: str, 
 
 @pytest.mark.slow
 def test_killed_at_random_moments(uninterrupted: Path, tmp_path: Path) -> None:
-    """Real processes of the command line, killed again and again until the run has ended."""
+    """Processes of the command line are killed again and again until the run has ended."""
     seed = random.SystemRandom().randrange(10**6)
     print(f"seed of the moments: {seed}")
     draw, folder = random.Random(seed), tmp_path / "run"
@@ -121,7 +121,7 @@ def metrics_size(folder: Path) -> int:
 
 
 def test_killed_before_the_folder_has_its_name(tiny: Experiment, tmp_path: Path) -> None:
-    """Then there is no run folder, and the same command begins again."""
+    """A run killed this early leaves no run folder, and the same command begins again."""
     folder = tmp_path / "run"
     for moment, number in (("before-rename", 1), ("before-rename", 2)):
         command = [sys.executable, "-m", "tests.runs.killed", str(folder), moment, str(number)]
@@ -132,7 +132,7 @@ def test_killed_before_the_folder_has_its_name(tiny: Experiment, tmp_path: Path)
 
 
 class InterruptTwice(SilentObserver):
-    """Two interrupts, one client-step apart, after so many client-steps."""
+    """An observer that interrupts twice, one client-step apart, after this many client-steps."""
 
     def __init__(self, client_steps: int) -> None:
         self.left = client_steps

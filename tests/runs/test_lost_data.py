@@ -1,4 +1,4 @@
-"""Nothing of the user's own is removed, emptied or written over, whatever lies in or beside a run folder."""
+"""No file of the user's own is removed, emptied or overwritten, whatever lies in or beside a run folder."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from manyheads.files import write_whole
 from manyheads.report.plots import plot_run
 from manyheads.runs.folder import RunFolder
 from manyheads.runs.manifest import read_manifest
-from manyheads.runs.read import check_free
+from manyheads.runs.read import check_new_folder
 from manyheads.runs.remove import check_removable, remove_run
 from manyheads.runs.saved_files import remove_checkpoints
 from manyheads.training.observer import SilentObserver
@@ -147,10 +147,10 @@ def test_of_runs_that_begin_at_the_same_moment_one_goes_on(tiny: Experiment, tmp
 def test_a_new_run_needs_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    with pytest.raises(RunError, match="no name for a new folder"):
-        check_free(Path(name))
-    with pytest.raises(RunError, match="no name for a new folder"):
-        check_free(Path.cwd())
+    with pytest.raises(RunError, match="cannot name a new folder"):
+        check_new_folder(Path(name))
+    with pytest.raises(RunError, match="cannot name a new folder"):
+        check_new_folder(Path.cwd())
     assert [path.name for path in tmp_path.iterdir()] == ["here"]
 
 

@@ -1,4 +1,4 @@
-"""Manifests and tensors of a stranger: refused in one line, before anything is changed."""
+"""Forged manifests and tensors are refused in one line, before anything is changed."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ Body = dict[str, Any]
 
 
 def reseal(run: Path, **changes: Any) -> None:
-    """Change a manifest, and make its checksum fit, as somebody would who means harm."""
+    """Change a manifest and make its checksum fit, as an attacker would."""
     path = run / "checkpoints" / "manifest.json"
     body = json.loads(path.read_text()) | changes
     del body["sha256"]
@@ -45,7 +45,7 @@ def put_content(run: Path, name: str, content: bytes) -> None:
 
 
 def refused(use: Callable[[Path], object], run: Path) -> str:
-    """The one line that using a run ends in; its events are as they were."""
+    """Return the one line in which using a run ends; its events must be as before."""
     before = (run / "metrics.jsonl").read_bytes()
     with pytest.raises(ManyheadsError) as error:
         use(run)
@@ -55,7 +55,7 @@ def refused(use: Callable[[Path], object], run: Path) -> str:
 
 
 def test_a_resealed_manifest_is_read(stopped: Path) -> None:
-    """Otherwise the tests below would show nothing."""
+    """Resealing alone changes nothing; otherwise the tests below would prove nothing."""
     reseal(stopped, seconds=5.0)
     assert read_manifest(stopped).seconds == 5.0
 
@@ -140,7 +140,7 @@ def test_names_that_no_file_of_ours_has(stopped: Path, name: str) -> None:
     shown = manifest.clients[0].model_dump(exclude_defaults=True) | {"pool": [name]}
     clients = [shown, *(client.model_dump(exclude_defaults=True) for client in manifest.clients[1:])]
     reseal(stopped, clients=clients, files={**manifest.files, name: "0" * 64})
-    assert "names files that are not those of its clients" in refused(resume, stopped)
+    assert "names files that do not belong to its clients" in refused(resume, stopped)
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder", "socket"])
@@ -288,7 +288,7 @@ def test_a_run_is_not_measured_by_another_experiment(run: Path, before: str, aft
     assert before in path.read_text()
     path.write_text(path.read_text().replace(before, after))
     for use in (reevaluate, load_model):
-        assert "is a checkpoint of another experiment" in refused(use, run)
+        assert "is a checkpoint of a different experiment" in refused(use, run)
     path.write_text(path.read_text().replace(after, before))
     reevaluate(run)
 
@@ -297,7 +297,7 @@ def test_a_save_in_the_middle_is_not_the_end(run: Path, stopped: Path) -> None:
     shutil.rmtree(run / "checkpoints")
     shutil.copytree(stopped / "checkpoints", run / "checkpoints")
     for use in (reevaluate, load_model):
-        assert "is of step 10 of 20" in refused(use, run)
+        assert "was saved at step 10 of 20" in refused(use, run)
     shutil.rmtree(run / "checkpoints")
     for use in (reevaluate, load_model):
         assert "holds no weights" in refused(use, run)

@@ -1,4 +1,4 @@
-"""The run folder: what is in it, and what a damaged one says."""
+"""The run folder: its contents, and the errors that a damaged one raises."""
 
 import fcntl
 import json
@@ -81,7 +81,7 @@ def test_a_folder_that_exists_is_refused_and_left_alone(run: Path, tiny: Experim
 
 
 def test_an_unfinished_folder_says_how_to_go_on(stopped: Path, tiny: Experiment) -> None:
-    with pytest.raises(RunError, match="exists already; go on with it by: manyheads resume"):
+    with pytest.raises(RunError, match="exists already; continue it with: manyheads resume"):
         train(tiny, stopped)
 
 
@@ -194,12 +194,12 @@ def test_a_changed_step_in_the_manifest_is_noticed(stopped: Path) -> None:
 def test_a_checkpoint_of_another_experiment_is_refused(stopped: Path) -> None:
     path = stopped / "experiment.toml"
     path.write_text(path.read_text().replace("nu_aux = 3.0", "nu_aux = 2.0"))
-    with pytest.raises(RunError, match="a checkpoint of another experiment"):
+    with pytest.raises(RunError, match="a checkpoint of a different experiment"):
         resume(stopped)
 
 
 def test_a_key_that_did_not_exist_then_changes_nothing(stopped: Path, tiny: Experiment) -> None:
-    """What a checkpoint remembers of its experiment is what the file says, not what this version fills in."""
+    """A checkpoint remembers the keys that its experiment's file holds, not those that this version fills in."""
     path = stopped / "checkpoints" / "manifest.json"
     told = Manifest.unseal(path)
     text = stopped.joinpath("experiment.toml").read_text()
@@ -238,7 +238,7 @@ def test_not_a_run_folder(tmp_path: Path, reader: Callable[[Path], object]) -> N
 
 
 def test_an_unfinished_run_has_no_summary(stopped: Path) -> None:
-    with pytest.raises(RunError, match="has not ended; go on with: manyheads resume"):
+    with pytest.raises(RunError, match="has not ended; continue with: manyheads resume"):
         read_summary(stopped)
 
 

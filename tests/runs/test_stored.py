@@ -1,4 +1,4 @@
-"""What a run folder says in JSON: typed, linear in the number of clients, and read with suspicion."""
+"""The JSON files of a run folder: typed, linear in the number of clients, and read with suspicion."""
 
 import json
 import os
@@ -73,7 +73,7 @@ def test_an_old_run_that_this_version_went_on_with_holds_events_of_both_forms(ol
 
 
 def replaced(content: str, **changes: Any) -> str:
-    """The JSON text of an object with other values."""
+    """Return the JSON text of an object with some values changed."""
     return json.dumps(json.loads(content) | changes)
 
 
@@ -201,7 +201,7 @@ def test_a_newer_run_asks_for_a_newer_version(old: Path) -> None:
     path = old / "metrics.jsonl"
     path.write_text(with_line(0, format=FORMAT + 1)(path.read_text()))
     for read in (read_start, read_events):
-        assert "take a newer manyheads" in check_refused(read, old, "metrics.jsonl: line 1")
+        assert "use a newer manyheads" in check_refused(read, old, "metrics.jsonl: line 1")
 
 
 def test_an_event_is_named_by_its_line(old: Path) -> None:

@@ -9,7 +9,7 @@ from manyheads.algorithms.fedmd import FedMD
 from manyheads.algorithms.mhd import MHD
 from manyheads.algorithms.separate import Separate
 from manyheads.config.experiment import AlgorithmConfig
-from manyheads.config.messages import build, nearest
+from manyheads.config.messages import build_section, nearest
 from manyheads.errors import ConfigurationError
 from manyheads.imports import Trust, find
 
@@ -31,7 +31,7 @@ ALSO_KNOWN = {
 def make_algorithm(config: AlgorithmConfig, trust: Trust | None = None) -> Algorithm:
     """The algorithm that `[algorithm]` describes; code of others is imported as far as `trust` goes."""
     trust = trust or Trust()
-    made: Algorithm = build(_find(config.name, trust), config.options(), "algorithm")
+    made: Algorithm = build_section(_find(config.name, trust), config.options(), "algorithm")
     made.allow_code(trust)
     return made
 

@@ -21,7 +21,7 @@ Settings = Annotated[
 ]
 DeviceName = Annotated[str, typer.Option(help="cpu or cuda.")]
 Seeds = Annotated[int, typer.Option(min=1, help="How many seeds to run, starting with the experiment's.")]
-MOST_SEEDS = 1_000
+MAX_SEEDS = 1_000
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print plain lines instead of a progress bar.")]
 TrustCode = Annotated[
     bool,
@@ -31,8 +31,8 @@ TrustCode = Annotated[
 
 def check_seeds(seeds: int | None) -> None:
     """Refuse more seeds than anybody waits for."""
-    if seeds is not None and seeds > MOST_SEEDS:
-        raise ConfigurationError(f"--seeds {seeds}: at most {MOST_SEEDS:,}")
+    if seeds is not None and seeds > MAX_SEEDS:
+        raise ConfigurationError(f"--seeds {seeds}: at most {MAX_SEEDS:,}")
 
 
 AS_STARTED = "as it was started"

@@ -33,14 +33,14 @@ from manyheads.console import Screen
 from manyheads.engine.cores import usable_cores
 from manyheads.engine.options import EngineOptions
 from manyheads.errors import Interrupted, Stopped
-from manyheads.export.place import default_place
+from manyheads.export.place import default_folder
 from manyheads.files import write_whole
 from manyheads.report.sentences import after_text, collapse_text, deploy_text, differences_text, doubt_text, time_text
 from manyheads.report.tables import compare_table, hop_table, run_table, seeds_table
 from manyheads.report.taught import taught_by_class_table, taught_table
 from manyheads.report.text import bytes_text
 from manyheads.runs.manifest import read_manifest
-from manyheads.runs.read import check_free, check_no_run, client_number, read_experiment, read_summary
+from manyheads.runs.read import check_new_folder, check_no_run, client_number, read_experiment, read_summary
 from manyheads.runs.summary import Summary
 from manyheads.studies.demo import DEMO_OUT, demo_runs, make_room, moral
 from manyheads.studies.series import (
@@ -106,7 +106,7 @@ def run(
     if seeds > 1:
         _run_seeds(screen, loaded, seeds, folder, options)
         return
-    check_free(folder)
+    check_new_folder(folder)
     check_early(loaded, options)
     from manyheads.training.start import train
 
@@ -258,8 +258,8 @@ def export(
 ) -> None:
     """Write a client's model as files with a model card, for `manyheads.load_model`."""
     number = client_number(folder, client_given(client))
-    place = folder_given(out) or default_place(folder, number)
-    check_free(place)
+    place = folder_given(out) or default_folder(folder, number)
+    check_new_folder(place)
     read_manifest(folder, ended=True)
     from manyheads.export.write import export as export_model
 

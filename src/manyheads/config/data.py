@@ -11,14 +11,14 @@ from pydantic import (
     model_validator,
 )
 
-from manyheads.config.types import MOST_PIXELS, Fraction, Positive, Section, Views
+from manyheads.config.types import MAX_PIXELS, Fraction, Positive, Section, Views
 
-LARGEST = 1e9  # of larger numbers, sums over clients are not exact
+LARGEST = 1e9  # sums of larger numbers over clients are not exact
 MAY_HAVE_PUBLIC = ("clients", "folder", "packed")  # sources that may bring a public part of their own
 
 
 class PrimaryLabels(Section):
-    """Which labels are primary for whom: `random` subsets of a fixed size, or `even` shares."""
+    """The rule that deals out primary labels: `random` subsets of a fixed size, or `even` shares."""
 
     assignment: Literal["random", "even"] = "random"
     per_client: Positive | None = None  # random: labels per client; default a quarter of all, as in the paper
@@ -36,7 +36,7 @@ class PrimaryLabels(Section):
 
 
 class SourceConfig(Section):
-    """Where images come from. Which of these keys a source reads stands beside it in data/sources."""
+    """The origin of images. Each source in data/sources says which of these keys it reads."""
 
     section: ClassVar[str] = "data.public"  # as messages call it
 
@@ -61,9 +61,9 @@ class SourceConfig(Section):
 
 def _size(given: object) -> object:
     sides = given if isinstance(given, list) else [given, given]
-    known = all(type(side) is int and 0 < side <= MOST_PIXELS for side in sides)
+    known = all(type(side) is int and 0 < side <= MAX_PIXELS for side in sides)
     if given is not None and not (known and len(sides) == 2):
-        raise ValueError(f"must be a number of pixels from 1 to {MOST_PIXELS:,}, or [height, width]")
+        raise ValueError(f"must be a number of pixels from 1 to {MAX_PIXELS:,}, or [height, width]")
     return given
 
 
@@ -74,7 +74,7 @@ class DataConfig(SourceConfig):
     fit: Literal["stretch", "crop"] = "stretch"  # what resizing does to another aspect ratio
     channels: Literal[1, 3] | None = None  # grey or colour; default: as they are
     test_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None  # of a source that has no test part
-    # A part of the training samples; all of them; what the source has; or images from elsewhere, as a table.
+    # A fraction of the training samples, all of them, the source's own public part, or images from elsewhere (a table).
     public: Annotated[
         Annotated[Literal["fraction", "all", "own", "none"] | None, Tag("(word)")]
         | Annotated[SourceConfig, Tag("(table)")],
@@ -87,7 +87,7 @@ class DataConfig(SourceConfig):
     skew: Annotated[float, Field(ge=0.0)] = 100.0
     alpha: Annotated[float, Field(gt=0.0, le=LARGEST)] = 0.3
     primary_labels: PrimaryLabels = PrimaryLabels()
-    samples_per_class: Positive | None = None  # a client keeps at most so many; default: all that it gets
+    samples_per_class: Positive | None = None  # a client keeps at most this many; default: all that it gets
     augment: Literal["none", "crop-flip", "resized-crop-flip"] = "crop-flip"
     public_views: Views = 1  # of each public sample, where predictions are exchanged
 
@@ -107,14 +107,14 @@ class DataConfig(SourceConfig):
 
     @property
     def private_share(self) -> float:
-        """`private_fraction`, or where it is not given what the other parts leave."""
+        """Return `private_fraction` or, if it is not given, what the other parts leave."""
         if self.private_fraction is not None:
             return self.private_fraction
         return round(max(0.0, 1.0 - self._public_share - self.validation_fraction), 12)
 
     @property
     def _public_share(self) -> float:
-        """Of the training samples, those that are public and nobody's."""
+        """Return the share of the training samples that are public and belong to no client."""
         return self.public_fraction if self.public in (None, "fraction") else 0.0
 
     @field_validator("skew")

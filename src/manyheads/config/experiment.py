@@ -1,7 +1,7 @@
-"""The typed configuration of an experiment, and its way from and to TOML.
+"""The typed configuration of an experiment, read from TOML and written back.
 
 The sections mirror the file: `[data]`, `[model]`, `[algorithm]`, `[graph]`, `[training]`, `[evaluate]`.
-`[algorithm]` and `[graph]` are open here: the entry that `name` points at knows its own keys and checks them.
+`[algorithm]` and `[graph]` are open here: the algorithm or graph that `name` names checks its own keys.
 """
 
 import hashlib
@@ -19,9 +19,9 @@ from pydantic import (
 
 from manyheads.config.data import DataConfig
 from manyheads.config.messages import explain, known_keys
-from manyheads.config.toml import apply_override, names_an_entry, parse, read_text, without_none
+from manyheads.config.toml import apply_override, parse, read_text, sets_name, without_none
 from manyheads.config.types import (
-    MOST_CHANNELS,
+    MAX_CHANNELS,
     Clients,
     Count,
     Heads,
@@ -48,9 +48,8 @@ class ModelConfig(Section):
     width: int | list[int] = 64
     weights: str | list[str] | None = None  # a safetensors file to start the backbone from; "" in a list: none
     auxiliary_heads: Heads = 4
-    heads_see: Literal["embedding", "feature_map"] = (
-        "embedding"  # of our backbones: their last map's mean, or all of it
-    )
+    # With our backbones: the mean of the last feature map, or all of it.
+    heads_see: Literal["embedding", "feature_map"] = "embedding"
 
     @field_validator("backbone", mode="before")
     @classmethod
@@ -63,8 +62,8 @@ class ModelConfig(Section):
     @classmethod
     def _widths(cls, given: object) -> object:
         widths = given if isinstance(given, list) else [given]
-        if not all(type(width) is int and 0 < width <= MOST_CHANNELS for width in widths):
-            raise ValueError(f"must be a number of channels from 1 to {MOST_CHANNELS:,}, or a list with one per client")
+        if not all(type(width) is int and 0 < width <= MAX_CHANNELS for width in widths):
+            raise ValueError(f"must be a number of channels from 1 to {MAX_CHANNELS:,}, or a list with one per client")
         return given
 
     @field_validator("weights", mode="before")
@@ -74,15 +73,15 @@ class ModelConfig(Section):
             raise ValueError('must be a safetensors file, or a list of files with one per client ("": none)')
         return given
 
-    def of(self, client: int) -> "ModelConfig":
-        """The model of one client."""
+    def for_client(self, client: int) -> "ModelConfig":
+        """Return the model of one client."""
         own: dict[str, Any] = {key: getattr(self, key)[client] for key in self.lists}
         own["weights"] = own.get("weights", self.weights) or None
         return self.model_copy(update=own)
 
     @property
     def lists(self) -> dict[str, int]:
-        """The keys that hold one value per client, and how many they hold."""
+        """Return the keys that hold a list with one value per client, and the length of each list."""
         keys = ("backbone", "width", "weights")
         return {key: len(value) for key in keys if isinstance(value := getattr(self, key), list)}
 
@@ -96,18 +95,25 @@ class TrainingConfig(Section):
     schedule: Literal["cosine", "constant"] = "cosine"
     momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.9
     weight_decay: Annotated[float, Field(ge=0.0, le=1e6)] = 5e-4
-    log_every: Positive = 50  # a window is at most this long: losses are recorded and a stop is heeded at its end
+    log_every: Positive = 50  # the longest window: losses are recorded at its end
     save_seconds: NonNegative = 60.0
 
 
 class EvaluateConfig(Section):
     every: Positive = 1_000
-    probe: bool = False  # at the end: how much a fresh linear head on each frozen embedding could know
-    relations: bool | None = None  # clients are looked at pair by pair, too; None: where there are few
+    probe: bool = False  # at the end: what a fresh linear head on each frozen embedding reaches
+    relations: bool | None = None  # measure every pair of clients, too; None: if there are few clients
 
 
 class Experiment(Section):
-    """All that decides the numbers of a run. `Experiment.load` reads one; `str(experiment)` is its TOML."""
+    """Everything that decides the numbers of a run. `Experiment.load` reads one; `str(experiment)` is its TOML.
+
+    >>> experiment = Experiment(clients=8, data={"source": "digits"}, training={"steps": 100})
+    >>> experiment.training.steps, experiment.algorithm.name
+    (100, 'mhd')
+    >>> Experiment.from_toml(str(experiment)) == experiment
+    True
+    """
 
     seed: Annotated[int, Field(ge=0)] = 0
     clients: Clients
@@ -127,22 +133,23 @@ class Experiment(Section):
 
     @classmethod
     def load(cls, path: str | Path, overrides: Iterable[str] = ()) -> "Experiment":
-        """Read a TOML file; each override is `key.path=value` with the value written as in TOML."""
+        """Read a TOML file; an override is `key.path=value`, with the value written as in TOML."""
         return cls.from_toml(read_text(Path(path)), str(path), overrides)
 
     @classmethod
     def from_toml(cls, text: str, name: str = "experiment", overrides: Iterable[str] = ()) -> "Experiment":
+        """Read TOML text, which errors call `name`."""
         try:
             values = parse(text)
         except ValueError as error:
             raise ConfigurationError(f"{name}: not valid TOML: {error}") from None
-        # A new name comes first: it lets go of the keys that belonged to the old one.
-        for override in sorted(overrides, key=lambda text: not names_an_entry(text)):
+        # A new name comes first, because it drops the keys that belonged to the old one.
+        for override in sorted(overrides, key=lambda text: not sets_name(text)):
             apply_override(values, override)
         return cls(**values)
 
     def with_values(self, **values: Any) -> "Experiment":
-        """The same experiment with some keys replaced; sections are given as dicts and merged key by key.
+        """Return the same experiment with some keys replaced; sections are dicts and are merged key by key.
 
         >>> digits = Experiment(clients=8, data={"source": "digits"})
         >>> digits.with_values(seed=1, training={"steps": 100}).training.steps
@@ -161,7 +168,7 @@ class Experiment(Section):
         return tomli_w.dumps(without_none(self.model_dump()))
 
     def keys(self) -> dict[str, object]:
-        """Every key that decides numbers but for the seed, with its section: `training.steps`."""
+        """Return every key that decides numbers, except the seed, by its path: `training.steps`."""
         found: dict[str, object] = {}
 
         def add(values: Mapping[str, Any], prefix: str) -> None:
@@ -175,9 +182,9 @@ class Experiment(Section):
         return found
 
     def fingerprint(self, *, seed: bool = True) -> str:
-        """A hash of every key that decides numbers (how often to save does not), with or without the seed.
+        """Return a hash of every key that decides numbers (how often to save does not), with or without the seed.
 
-        Of what differs from defaults: a new key changes no hash of experiments without it.
+        Only what differs from the defaults is hashed, so a new key leaves the hashes of older experiments as they are.
         """
         without: dict[str, Any] = {"training": {"save_seconds"}, **({} if seed else {"seed": True})}
         values = self.model_dump(exclude=without, exclude_defaults=True)

@@ -1,4 +1,4 @@
-"""What is said when a configuration is wrong: one line that names the key and what is allowed."""
+"""Messages about a wrong configuration: one line that names the key and what is allowed."""
 
 import dataclasses
 import difflib
@@ -13,9 +13,10 @@ from pydantic import (
 
 from manyheads.config.types import T
 from manyheads.errors import ConfigurationError
+from manyheads.printable import shortened
 
 
-def build(kind: type[T], values: Mapping[str, Any], section: str) -> T:
+def build_section(kind: type[T], values: Mapping[str, Any], section: str) -> T:
     """Make a checked value of the dataclass `kind` from the keys of a section; errors name the key as the file does."""
     fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
     known = {section: sorted(field.name for field in fields)}
@@ -31,7 +32,7 @@ def build(kind: type[T], values: Mapping[str, Any], section: str) -> T:
 
 
 def nearest(given: str, allowed: Iterable[str]) -> str:
-    """`did you mean ...?` and, where it is short, the list of what is allowed."""
+    """Return `did you mean ...?` and, if it is short, the list of what is allowed."""
     allowed = sorted(allowed)
     known = f"known: {', '.join(allowed)}" if allowed else "there are no keys here"
     close = difflib.get_close_matches(given.lower(), allowed, n=1)
@@ -41,10 +42,10 @@ def nearest(given: str, allowed: Iterable[str]) -> str:
 
 
 def explain(error: ValidationError, known: Mapping[str, list[str]], section: str = "") -> str:
-    """One line for the first problem: the key, what was given, what is allowed."""
+    """Return one line for the first problem: the key, what was given, what is allowed."""
     unknown = ("extra_forbidden", "unexpected_keyword_argument")
     missing = ("missing", "missing_argument")
-    # An unknown key is often the reason why another one is missing.
+    # An unknown key is often why another one is missing.
     order = {kind: rank for rank, kinds in ((0, unknown), (2, missing)) for kind in kinds}
     problems = sorted(error.errors(include_url=False), key=lambda problem: order.get(problem["type"], 1))
     first = problems[0]
@@ -69,12 +70,11 @@ def explain(error: ValidationError, known: Mapping[str, list[str]], section: str
 
 
 def _shown(value: object) -> str:
-    text = json.dumps(value, default=str)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return shortened(json.dumps(value, default=str), 60)
 
 
 def known_keys(kind: type[BaseModel], prefix: str = "") -> dict[str, list[str]]:
-    """For each section, by its dotted path, the keys that it knows."""
+    """Return the keys of each section, by its dotted path."""
     keys = {prefix: sorted(kind.model_fields)}
     for name, field in kind.model_fields.items():
         for inner in _sections(field.annotation):
@@ -83,7 +83,7 @@ def known_keys(kind: type[BaseModel], prefix: str = "") -> dict[str, list[str]]:
 
 
 def _sections(annotation: object) -> list[type[BaseModel]]:
-    """The sections that a field may hold: one, or one of several kinds of value."""
+    """Return the sections that a field may hold: one, or several in a union."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [section for part in get_args(annotation) for section in _sections(part)]

@@ -6,17 +6,17 @@ from typing import Any
 
 from manyheads.errors import ConfigurationError
 from manyheads.files import read_file
-from manyheads.printable import printable
+from manyheads.printable import shortened
 
-MOST_LEVELS, MOST_LETTERS = 16, 100
-TOO_DEEP, TOO_LARGE = f"nested more than {MOST_LEVELS} levels deep", "a number of more than 64 bits"
+MAX_LEVELS = 16
+TOO_DEEP, TOO_LARGE = f"nested more than {MAX_LEVELS} levels deep", "a number of more than 64 bits"
 
 
 def read_text(path: Path) -> str:
-    """The text of a configuration file, or one line that says why there is none."""
+    """Return the text of a configuration file, or raise an error that says in one line why it cannot be read."""
     if path.is_dir():
         inside = path / "experiment.toml"
-        hint = f"its experiment is {inside}; go on with it by: manyheads resume {path}" if inside.exists() else ""
+        hint = f"its experiment is {inside}; continue it with: manyheads resume {path}" if inside.exists() else ""
         raise ConfigurationError(f"{path}: is a folder; {hint or 'give a TOML file'}")
     try:
         return read_file(path, follow=True).decode()
@@ -27,7 +27,7 @@ def read_text(path: Path) -> str:
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Return what a TOML text says. A ValueError says in one line why it is none, or none that an experiment can be."""
+    """Return the values of a TOML text. A ValueError says in one line why it cannot be an experiment."""
     try:
         values = tomllib.loads(text)
     except RecursionError:
@@ -41,9 +41,9 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def check_values(values: dict[str, Any]) -> None:
-    """Raise a ValueError where they are nested deeper, or a number is larger, than anything that reads them takes."""
+    """Raise a ValueError if values are nested too deeply, or a number is too large, for what reads them later."""
     level: list[tuple[str, Any]] = list(values.items())
-    for _ in range(MOST_LEVELS):
+    for _ in range(MAX_LEVELS):
         for key, value in level:
             if isinstance(value, int) and not -(2**63) <= value < 2**63:
                 raise ValueError(f"{key}: {TOO_LARGE}")
@@ -59,42 +59,39 @@ def _inside(key: str, value: object) -> list[tuple[str, Any]]:
 
 
 def apply_override(values: dict[str, Any], override: str) -> None:
+    """Set the key that an override `key.path=value` names."""
     path, equals, text = override.partition("=")
     if not equals or not path.strip():
-        raise ConfigurationError(f"--set {shown(override)}: write it as key.path=value")
+        raise ConfigurationError(f"--set {shortened(override)}: write it as key.path=value")
     value = _value(text, override)
     *sections, key = path.strip().split(".")
-    if len(sections) >= MOST_LEVELS:
-        raise ConfigurationError(f"--set {shown(override)}: {TOO_DEEP}")
+    if len(sections) >= MAX_LEVELS:
+        raise ConfigurationError(f"--set {shortened(override)}: {TOO_DEEP}")
     for section in sections:
         values = values.setdefault(section, {})
         if not isinstance(values, dict):
-            raise ConfigurationError(f"--set {shown(override)}: {section} is not a section")
-    if names_an_entry(override) and values.get(key) not in (None, value):
+            raise ConfigurationError(f"--set {shortened(override)}: {section} is not a section")
+    if sets_name(override) and values.get(key) not in (None, value):
         values.clear()
     values[key] = value
 
 
 def _value(text: str, override: str) -> Any:
-    """The value of an override, written as in TOML; a bare word is a string: --set graph.name=cycle."""
+    """Return the value of an override, written as in TOML; a bare word is a string: --set graph.name=cycle."""
     try:
         values = parse(f"value = {text}")
     except ValueError as error:
         word, toml = text.strip(), isinstance(error, tomllib.TOMLDecodeError)
         if toml and word[:1] not in ("{", "[", '"', "'") and len(word.splitlines()) < 2:
             return word
-        raise ConfigurationError(f"--set {shown(override)}: the value is not valid TOML: {error}") from None
+        raise ConfigurationError(f"--set {shortened(override)}: the value is not valid TOML: {error}") from None
     if len(values) > 1:
-        raise ConfigurationError(f"--set {shown(override)}: several lines; give each key a --set of its own")
+        raise ConfigurationError(f"--set {shortened(override)}: several lines; give each key a --set of its own")
     return values["value"]
 
 
-def shown(text: str) -> str:
-    """One line of what may be of any length."""
-    return printable(text) if len(text) <= MOST_LETTERS else f"{printable(text[:MOST_LETTERS])}..."
-
-
-def names_an_entry(override: str) -> bool:
+def sets_name(override: str) -> bool:
+    """Return whether an override sets the name of an algorithm, a graph or an assignment, which has keys of its own."""
     path = override.partition("=")[0].strip()
     return path.endswith(".assignment") or (path.endswith(".name") and not path.startswith("data."))
 

@@ -14,7 +14,7 @@ from manyheads.engine.worker import Worker
 from manyheads.errors import SnapshotError
 from manyheads.exchange.transport import Answer
 from manyheads.exchange.weights import WeightsSnapshot
-from manyheads.setup.build import Ensemble, build
+from manyheads.setup.build import Ensemble, build_ensemble
 from manyheads.setup.resolved import ResolvedExperiment
 
 
@@ -90,7 +90,7 @@ class ClientPayload:
 
     def unpacked(self, resolved: ResolvedExperiment) -> Ensemble:
         device = torch.device(self.device)
-        ensemble = build(resolved, device, self.dtype, pretrained=False, only=self.states)
+        ensemble = build_ensemble(resolved, device, self.dtype, pretrained=False, only=self.states)
         for client in ensemble.clients:
             restore_client(client, self.states[client.index], "what was sent to a worker")
         return ensemble

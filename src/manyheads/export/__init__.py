@@ -1,1 +1,1 @@
-"""A model of a run as a plain module, and as files."""
+"""The models of a run, as plain torch modules and as files."""

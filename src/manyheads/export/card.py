@@ -9,7 +9,7 @@ from manyheads.runs.read import read_experiment, read_summary
 
 
 def describe(folder: Path, client: int) -> dict[str, Any]:
-    """Everything a user of one client's model has to know."""
+    """Return everything that users of one client's model need to know."""
     experiment, summary = read_experiment(folder), read_summary(folder)
     own = summary.clients[client]
     return {
@@ -17,7 +17,7 @@ def describe(folder: Path, client: int) -> dict[str, Any]:
         "client": client,
         "algorithm": summary.algorithm,
         "data": summary.data,
-        "model": experiment.model.of(client).model_dump(exclude={"weights"}),  # a path of this machine
+        "model": experiment.model.for_client(client).model_dump(exclude={"weights"}),  # a path of this machine
         "classes": summary.classes,
         "image_shape": summary.image_shape,
         "heads": len(own.shared_accuracy),
@@ -33,7 +33,7 @@ def describe(folder: Path, client: int) -> dict[str, Any]:
 
 
 def card_text(card: dict[str, Any]) -> str:
-    """The model card."""
+    """Return the model card as Markdown."""
     height, width, channels = card["image_shape"]
     names = card["classes"]
     shown = ", ".join(names[:20]) + (f", ... ({len(names)} in all)" if len(names) > 20 else "")
@@ -43,10 +43,10 @@ def card_text(card: dict[str, Any]) -> str:
         for head, (private, shared) in enumerate(zip(card["private_accuracy"], card["shared_accuracy"], strict=True))
     )
     if card["deploy"] is None:
-        advice = "The run had no validation part, so no head was chosen; the tables above are test accuracies."
+        advice = "The run had no validation part, so no head was chosen; the table above shows test accuracies."
     else:
         advice = (
-            f"For the owner's own task use head {card['deploy']['private']}, for all classes head "
+            f"For the owner's own task use head {card['deploy']['private']}, for all classes use head "
             f"{card['deploy']['shared']} (chosen on validation data, not on the test accuracies above)."
         )
     code = _code_needed(card["model"]["backbone"])
@@ -81,11 +81,11 @@ print([classify.class_names[label] for label in logits.argmax(-1)])
 
 
 def _code_needed(backbone: str) -> str:
-    """What is needed beside this folder."""
+    """Return a line about the code that a user of this folder needs, if any."""
     if ":" not in backbone:
         return ""
-    trust = "" if is_timm(backbone) else ", and elsewhere than here `load_model` asks for `trust_code=True`"
-    return f"- Code: not in this folder; Python must be able to import `{backbone}`{trust}.\n"
+    trust = "" if is_timm(backbone) else ", and on another machine `load_model` needs `trust_code=True`"
+    return f"- Code: not included; Python must be able to import `{backbone}`{trust}.\n"
 
 
 def _named(model: dict[str, Any]) -> str:

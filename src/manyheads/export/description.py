@@ -1,4 +1,4 @@
-"""What model.json says of an exported model, as far as loading needs it; the rest of it is for people."""
+"""The part of an exported model's model.json that loading needs; the rest is for people."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,8 +13,8 @@ from manyheads.files import digest, read_file
 DESCRIPTION, WEIGHTS = "model.json", "model.safetensors"
 
 
-class Description(BaseModel):
-    """One client's model: how it is made, what it answers about, and the checksum of its numbers."""
+class ModelDescription(BaseModel):
+    """The description of one client's model: how to make it, its classes and images, the checksum of its weights."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
     name: str
@@ -29,20 +29,20 @@ class Description(BaseModel):
     @model_validator(mode="after")
     def _of_one_model(self) -> Self:
         if self.model.lists:
-            raise ValueError("a list where one client has one value")
+            raise ValueError("a list of values for the model of a single client")
         if self.deploy is not None and self.deploy.keys() != {"private", "shared"}:
-            raise ValueError("heads for other tasks than private and shared")
+            raise ValueError("heads for tasks other than private and shared")
         if self.deploy is not None and max(self.deploy.values()) >= self.heads:
             raise ValueError("a head that the model does not have")
         return self
 
 
-def read_description(folder: Path) -> tuple[Description, str]:
-    """Return the description of an exported model, whose every value is of its type, and a hash of the file."""
+def read_description(folder: Path) -> tuple[ModelDescription, str]:
+    """Return the checked description of an exported model, and a hash of the file."""
     path = folder / DESCRIPTION
     try:
         content = read_file(path, follow=True)
-        return Description.model_validate_json(content), digest(content)
+        return ModelDescription.model_validate_json(content), digest(content)
     except OSError as error:
         raise RunError(f"{path}: cannot be read: {error.strerror}") from None
     except ValidationError as error:
@@ -52,10 +52,10 @@ def read_description(folder: Path) -> tuple[Description, str]:
         ) from None
 
 
-def description_of(card: Mapping[str, Any], folder: Path) -> Description:
-    """Return the description of a client of a run."""
+def description_of(card: Mapping[str, Any], folder: Path) -> ModelDescription:
+    """Return the description of the model of a client of a run."""
     try:
-        return Description.model_validate(card)
+        return ModelDescription.model_validate(card)
     except ValidationError as error:
         raise RunError(f"{folder / 'summary.json'}: not the summary of a run ({_first(error)})") from None
 

@@ -1,4 +1,4 @@
-"""Loading the model of a client, from a run folder or from an export."""
+"""Loading the model of a client from a run folder or an export."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from manyheads.errors import ConfigurationError, ModelError, RunError
 from manyheads.evaluation.deploy import choose_head
 from manyheads.exchange.weights import checkpoint
 from manyheads.export.card import describe
-from manyheads.export.description import DESCRIPTION, WEIGHTS, Description, description_of, read_description
+from manyheads.export.description import DESCRIPTION, WEIGHTS, ModelDescription, description_of, read_description
 from manyheads.imports import Trust
 from manyheads.made_here import trust_in
 from manyheads.models.classifier import Classifier
@@ -30,11 +30,25 @@ def load_model(
     *,
     trust_code: bool = False,
 ) -> Classifier:
-    """The model of a client of a finished run (the first, unless told), or of an exported folder, ready to classify.
+    """Load the model of a client from a finished run or from an export, ready to classify.
 
-    Without `head`, the one that was chosen on validation data for `task`; without a validation part, the main head
-    for the private task and the last head for the shared one. Code that the folder names is imported where you made
-    that folder here, or with `trust_code`.
+    Args:
+        path: a run folder, or the folder of an exported model.
+        client: number or name of the client; the first one by default.
+        head: number of the head. By default the one chosen on validation data for `task`; without a validation part,
+            the main head for the private task and the last head for the shared one.
+        task: "shared" or "private".
+        trust_code: import the code that the folder names, even if you did not make that folder on this machine.
+
+    >>> import tempfile, torch
+    >>> from manyheads import Experiment, load_model, train
+    >>> data, training = {"source": "digits"}, {"steps": 1, "warmup_steps": 0}
+    >>> experiment = Experiment(clients=2, data=data, model={"width": 4}, training=training)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = train(experiment, f"{folder}/run")
+    ...     classify = load_model(f"{folder}/run", client=1)
+    >>> classify(torch.zeros(5, 8, 8, 1, dtype=torch.uint8)).shape
+    torch.Size([5, 10])
     """
     folder = Path(path)
     if os.path.lexists(folder / DESCRIPTION):
@@ -51,8 +65,8 @@ def load_model(
     return Classifier(model, chosen, described.classes, (height, width, channels))
 
 
-def model_of_run(folder: Path, number: int, described: Description, trust: Trust) -> ClientModel:
-    """The model of a client of a finished run, which is described so."""
+def model_of_run(folder: Path, number: int, described: ModelDescription, trust: Trust) -> ClientModel:
+    """Return the model of a client of a finished run that fits this description."""
     manifest = read_manifest(folder, ended=True)
     tensors = read_client_values(folder, manifest, number)
     model = _model(folder, described, trust, tensors, read_summary(folder).clients[number].maps)
@@ -62,7 +76,7 @@ def model_of_run(folder: Path, number: int, described: Description, trust: Trust
     return model
 
 
-def _exported(folder: Path, described: Description, trust: Trust) -> ClientModel:
+def _exported(folder: Path, described: ModelDescription, trust: Trust) -> ClientModel:
     place = folder / WEIGHTS
     tensors = read_tensors(place, described.sha256, follow=True)
     model = _model(folder, described, trust, tensors)
@@ -77,16 +91,16 @@ def _exported(folder: Path, described: Description, trust: Trust) -> ClientModel
 
 def _model(
     folder: Path,
-    described: Description,
+    described: ModelDescription,
     trust: Trust,
     tensors: Mapping[str, Tensor],
     foreign_widths: Sequence[int] = (),
 ) -> ClientModel:
-    """The model, which these tensors are to fill: what is larger, and would not fit into memory, is not made."""
+    """Make the model that these tensors are to fill; one that is larger than they are is refused before it is made."""
     height, width, channels = described.image_shape
     try:
         return make_model(
-            described.model.model_copy(update={"weights": None}),  # they are in the folder
+            described.model.model_copy(update={"weights": None}),  # the weights are in the folder
             image_shape=(height, width, channels),
             heads=described.heads,
             classes=len(described.classes),

@@ -1,4 +1,4 @@
-"""Where exports go unless told."""
+"""The folder where exports go by default."""
 
 from pathlib import Path
 
@@ -7,10 +7,10 @@ from manyheads.files import is_plain_name, refuse_link
 from manyheads.runs.read import read_summary
 
 
-def default_place(folder: Path, client: int) -> Path:
-    """Return where a client's model goes unless told: into the run folder, and nowhere else, whatever its name is."""
+def default_folder(folder: Path, client: int) -> Path:
+    """Return the default folder for a client's model: inside the run folder, whatever the client's name is."""
     name = read_summary(folder).clients[client].name
     if not (isinstance(name, str) and is_plain_name(name)):
-        raise RunError(f"{folder}: client {client} has a name that is not that of a folder; give a folder with --out")
+        raise RunError(f"{folder}: the name of client {client} cannot name a folder; give a folder with --out")
     refuse_link(folder / "exports")
     return folder / "exports" / name

@@ -1,4 +1,4 @@
-"""Writing a client's model as files that can be handed on."""
+"""Writing a client's model as files that can be shared."""
 
 import json
 from pathlib import Path
@@ -12,16 +12,16 @@ from manyheads.export.description import DESCRIPTION, WEIGHTS, description_of
 from manyheads.export.load import model_of_run
 from manyheads.files import digest, new_folder, write_whole
 from manyheads.made_here import remember
-from manyheads.runs.read import check_free
+from manyheads.runs.read import check_new_folder
 from manyheads.runs.trust import trust_in_run
 
 
 def export(folder: Path, client: int, out: Path, *, trust_code: bool = False) -> dict[str, Any]:
     """Write model.safetensors, model.json and a model card (README.md) into a new folder."""
-    check_free(out)
+    check_new_folder(out)
     card, trust = describe(folder, client), trust_in_run(folder, said=trust_code)
     named = model_of_run(folder, client, description_of(card, folder), trust).state_dict().items()
-    # Maps to other clients' embeddings are of no use to whoever classifies. Copies, because weights may be tied.
+    # Classifying needs no maps to other clients' embeddings. Tensors are copied because weights may be tied.
     whole = torch.contiguous_format
     tensors = {name: tensor.clone(memory_format=whole) for name, tensor in named if not name.startswith("maps.")}
     content = safetensors.torch.save(tensors)

@@ -1,11 +1,11 @@
 """The checkpoints of a run: files that are written once, and the manifest that points at them.
 
-manifest.json  the last save: step, checksums of its files, cut of metrics.jsonl
+manifest.json  the last save: step, checksums of its files, length of metrics.jsonl
 state-*        one client's weights and momentum at that step
-snapshot-*     an entry of some pool; immutable, written once, shared by all pools that show it
+snapshot-*     an entry of a pool; immutable, written once, shared by all pools that hold it
 saving.json    while a save is under way: the names of its files and of those of the save before
 
-What is removed is named by one of the two JSON files (saved_files.py).
+Only files that one of the two JSON files names are ever removed (saved_files.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,12 +28,12 @@ class Checkpoints:
         self._path = run / CHECKPOINTS
         refuse_link(self._path)
         self._path.mkdir(exist_ok=True)
-        self.files: dict[str, str] = {}  # those of the last save and their checksums
+        self.files: dict[str, str] = {}  # the files of the last save, with their checksums
 
     def write(
         self, step: int, clients: Sequence[ClientState], snapshots: Snapshots
     ) -> tuple[list[ClientRecord], dict[str, str]]:
-        """Write states, and the snapshots that are not there yet; return what a manifest says of them."""
+        """Write all states, and the snapshots that are new; return what the manifest says about them."""
         states = {state_name(step, number): client for number, client in enumerate(clients)}
         shown = sorted({name for client in clients for name in client.pool})
         note_names(self._path, {*self.files, *shown, *states})
@@ -47,7 +47,7 @@ class Checkpoints:
         return records, files
 
     def commit(self, manifest: Manifest) -> None:
-        """Make this the last save, and let go of the files of the one before."""
+        """Make this the last save, and remove the files that only the previous one needs."""
         write_whole(self._path / MANIFEST, manifest.seal().encode())
         self.sweep(manifest.files)
 
@@ -60,7 +60,7 @@ class Checkpoints:
         return clients, {name: tensors for name, tensors in loaded.items() if name.startswith("snapshot-")}
 
     def sweep(self, kept: Mapping[str, str]) -> None:
-        """Remove what an earlier save named and this one does not, and what a killed one left half written."""
+        """Remove the files that only an earlier save named, and what a killed save left half written."""
         remove_files(self._path, {*self.files, *noted_names(self._path)} - kept.keys())
         self.files = dict(kept)
 

@@ -1,4 +1,4 @@
-"""The events of a run: the lines of metrics.jsonl."""
+"""The events of a run, which are the lines of metrics.jsonl."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal, Self
@@ -23,11 +23,11 @@ from manyheads.runs.stored import (
 class _Happened(Stored):
     event: str
     step: Count
-    seconds: NonNegative = 0.0  # of the run, until then
+    seconds: NonNegative = 0.0  # since the run began
 
 
 class StartEvent(_Happened):
-    """Who owns what, and what computes: the first line."""
+    """The first line: the clients and their data, the engine and the device."""
 
     event: Literal["start"] = "start"
     step: Count = 0
@@ -80,14 +80,14 @@ class LossesEvent(_Happened):
 
 
 class EvaluationEvent(_Happened):
-    """All clients on the validation part or on the test set: clients x heads."""
+    """The accuracies of all clients on the validation part or on the test set: clients x heads."""
 
     event: Literal["evaluation"] = "evaluation"
     part: Literal["validation", "test"]
-    after: str | None = None  # the state in which the algorithm is judged, where it has several
+    after: str | None = None  # the state in which the algorithm is evaluated, if it has several
     private_accuracy: Annotated[list[ByHead], Field(min_length=1)]
     shared_accuracy: list[ByHead]
-    # By hops from whose data it is to who is judged, a mean over pairs of clients; "none": knowledge cannot arrive.
+    # Mean over pairs of clients, by hops from the owner of the data to the evaluated client; "none": there is no path.
     by_hop: dict[Hops, ByHead] | None = None
     collapsed: list[Collapse] = Field(default_factory=list)
 
@@ -109,14 +109,14 @@ class EvaluationEvent(_Happened):
 
 
 class TaughtCounts(Stored):
-    """Who taught, counted on some samples of the public set, whose labels training does not use."""
+    """Counts of who taught, on some samples of the public set, whose labels training does not use."""
 
     step: Count
-    own: list[Count]  # by auxiliary head: samples that pupils' own heads taught, all pupils together
-    own_right: list[Count] | None = None  # how many of these rightly; None where the labels are not known
+    own: list[Count]  # by auxiliary head: samples that students' own heads taught, summed over students
+    own_right: list[Count] | None = None  # how many of them correctly; None if the labels are unknown
     others: list[list[Count]]  # auxiliary heads x teachers: samples that a client taught others
     others_right: list[list[Count]] | None = None
-    chosen_by_class: list[list[Count]] | None = None  # teachers x classes: pupils and heads together, own heads too
+    chosen_by_class: list[list[Count]] | None = None  # teachers x classes: sums over students and heads, own included
     right_by_class: list[list[Count]] | None = None
 
     @model_validator(mode="after")
@@ -126,7 +126,7 @@ class TaughtCounts(Stored):
         if self.own_right is None:
             return self
         if self.others_right is None or self.chosen_by_class is None or self.right_by_class is None:
-            raise ValueError("tells how often some teachers were right, and not of all")
+            raise ValueError("says for some teachers how often they were right, but not for all")
         check_shape("own_right", self.own_right, heads)
         check_shape("others_right", self.others_right, heads, teachers)
         classes = len(self.chosen_by_class[0]) if self.chosen_by_class else 0
@@ -136,7 +136,7 @@ class TaughtCounts(Stored):
 
 
 class TaughtEvent(TaughtCounts, _Happened):
-    """Who taught since the last exchange."""
+    """Counts of who taught since the last exchange."""
 
     event: Literal["taught"] = "taught"
 
@@ -146,7 +146,7 @@ class TaughtEvent(TaughtCounts, _Happened):
 
 
 class ProbeEvent(_Happened):
-    """What a fresh linear head on each frozen embedding reaches, by client."""
+    """The shared accuracy of a fresh linear head on each client's frozen embedding."""
 
     event: Literal["probe"] = "probe"
     shared_accuracy: Annotated[list[Accuracy], Field(min_length=1)]
@@ -161,12 +161,12 @@ ANY_EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator
 
 
 def on_test_set(events: Sequence[Event]) -> list[EvaluationEvent]:
-    """Return the evaluations on the test set, of each step the last."""
+    """Return the last evaluation on the test set of each step."""
     found = {e.step: e for e in events if isinstance(e, EvaluationEvent) and e.part == "test"}
     return [found[step] for step in sorted(found)]
 
 
 def judged_after(events: Sequence[Event]) -> dict[str, EvaluationEvent]:
-    """Return, by state of the algorithm, its last evaluation on the test set."""
+    """Return the last evaluation on the test set of each state of the algorithm."""
     found = [e for e in events if isinstance(e, EvaluationEvent) and e.part == "test"]
     return {e.after: e for e in found if e.after is not None}

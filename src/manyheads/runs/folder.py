@@ -2,12 +2,12 @@
 
 experiment.toml  complete, with defaults
 metrics.jsonl    a line per event
-relations.json   clients pair by pair, as last measured: where there are few, or it was asked for
+relations.json   pairs of clients, as last measured: if there are few clients, or on request
 summary.json     written when the run has ended
 checkpoints/     the last save
 
-Every file appears under its final name at once and whole: it is written beside it, flushed and renamed. What a killed
-run wrote into metrics.jsonl after its last save is cut off on resuming.
+A file is written under a temporary name, flushed and renamed, so it is never seen half written. What a killed run wrote
+into metrics.jsonl after its last save is cut off on resuming.
 """
 
 import json
@@ -20,8 +20,8 @@ from manyheads.files import new_folder, write_whole
 from manyheads.runs.checkpoints import Checkpoints
 from manyheads.runs.events import Event
 from manyheads.runs.manifest import CHECKPOINTS, FORMAT, Manifest, digest_of_keys, last_save
-from manyheads.runs.metrics import Metrics
-from manyheads.runs.read import check_free, read_events, read_relations
+from manyheads.runs.metrics import MetricsFile
+from manyheads.runs.read import check_new_folder, read_events, read_relations
 from manyheads.runs.record import GetStates, Saved
 from manyheads.runs.relations import Relations
 from manyheads.runs.summary import Summary
@@ -36,13 +36,13 @@ class RunFolder:
         self.path = path
         self._experiment, self._data = digest_of_keys(path / "experiment.toml"), data_fingerprint
         self._checkpoints = Checkpoints(path)
-        self._metrics = Metrics(path / "metrics.jsonl")
+        self._metrics = MetricsFile(path / "metrics.jsonl")
         self.saved_step: int | None = None
 
     @classmethod
     def create(cls, path: Path, experiment: Experiment, data_fingerprint: str) -> "RunFolder":
-        """A new run folder; one that holds anything already is refused."""
-        check_free(path)
+        """Make a new run folder; a folder that already holds anything is refused."""
+        check_new_folder(path)
         with new_folder(path) as beside:
             (beside / CHECKPOINTS).mkdir()
             write_whole(beside / "experiment.toml", str(experiment).encode())
@@ -60,7 +60,7 @@ class RunFolder:
         self._metrics.append(json.dumps(values, allow_nan=False).encode() + b"\n")
 
     def save(self, step: int, seconds: float, states: GetStates) -> None:
-        """Write a checkpoint, then let go of the files of the one before."""
+        """Write a checkpoint, then remove the files that only the previous one needs."""
         metrics = self._metrics.sync()
         clients, files = self._checkpoints.write(step, *states(self._checkpoints.files))
         self._checkpoints.commit(
@@ -79,7 +79,7 @@ class RunFolder:
         self.saved_step = step
 
     def restore(self) -> Saved | None:
-        """The last save, to which metrics.jsonl is cut back; None where there is none: from the beginning."""
+        """Return the last save and cut metrics.jsonl back to it; None if there is none, so the run begins again."""
         manifest = last_save(self.path)
         if manifest is None:
             self._metrics.cut(0)
@@ -94,7 +94,7 @@ class RunFolder:
         self.saved_step = manifest.step
         return Saved(manifest.step, manifest.seconds, clients, snapshots)
 
-    def relate(self, relations: Relations) -> None:
+    def keep_relations(self, relations: Relations) -> None:
         write_whole(self.path / "relations.json", json.dumps(relations.model_dump(), allow_nan=False).encode())
 
     def relations(self) -> Relations | None:

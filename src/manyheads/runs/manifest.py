@@ -1,4 +1,4 @@
-"""A checkpoint's manifest: what was saved, and the checksum of each of its files."""
+"""The manifest of a checkpoint: what was saved, and the checksum of each file."""
 
 import json
 import os
@@ -31,11 +31,11 @@ class ClientRecord(BaseModel):
     state: str
     pool: list[str]
     bytes_received: Number
-    refused: Number = 0  # answers of others that could not be used
+    refused: Number = 0  # others' answers that could not be used
 
 
 class Manifest(BaseModel):
-    """A checkpoint: what was saved, and the checksum of each of its files."""
+    """The manifest of a checkpoint: what was saved, and the checksum of each file."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     format: int
@@ -49,12 +49,13 @@ class Manifest(BaseModel):
     files: dict[str, Checksum]
 
     def seal(self) -> str:
-        """Its text, with a checksum of its own."""
+        """Return the text of the manifest, which ends with a checksum of the rest."""
         body = self.model_dump(exclude_defaults=True)  # older saves lack what was added later
         return json.dumps({**body, "sha256": digest(_canonical(body))}, indent=1)
 
     @classmethod
     def unseal(cls, path: Path) -> "Manifest":
+        """Read a manifest and check it before anything that it names is opened."""
         try:
             body = json.loads(read_file(path))
             checksum = body.pop("sha256")
@@ -68,11 +69,11 @@ class Manifest(BaseModel):
         if checksum != digest(_canonical(body)):
             raise RunError(f"{path}: was changed after it was written; {START_AGAIN}")
         if not manifest.names_its_own_files():
-            raise RunError(f"{path}: names files that are not those of its clients; {START_AGAIN}")
+            raise RunError(f"{path}: names files that do not belong to its clients; {START_AGAIN}")
         return manifest
 
     def names_its_own_files(self) -> bool:
-        """Whether these are the states of all clients at this step, and earlier snapshots of these clients."""
+        """Return whether its files are all clients' states at this step, and earlier snapshots of these clients."""
         shown = {name for client in self.clients for name in client.pool}
         states = [state_name(self.step, number) for number in range(len(self.clients))]
         if [client.state for client in self.clients] != states or self.files.keys() != {*states, *shown}:
@@ -83,7 +84,10 @@ class Manifest(BaseModel):
 
 
 def read_manifest(folder: Path, *, ended: bool = False) -> Manifest:
-    """Return the last save of a run, or the one at its end, found to be one of the experiment that lies beside it."""
+    """Return the last save of a run after checking that it belongs to the experiment.toml beside it.
+
+    With `ended`, it must be the save at the end of the run.
+    """
     experiment, path = read_experiment(folder), folder / CHECKPOINTS / MANIFEST
     refuse_link(path.parent)
     if not os.path.lexists(path):
@@ -91,7 +95,7 @@ def read_manifest(folder: Path, *, ended: bool = False) -> Manifest:
     manifest = Manifest.unseal(path)
     if manifest.experiment != digest_of_keys(folder / "experiment.toml"):
         raise RunError(
-            f"{path}: is a checkpoint of another experiment than {folder / 'experiment.toml'}; "
+            f"{path}: is a checkpoint of a different experiment than {folder / 'experiment.toml'}; "
             "put the original file back, or start a new run"
         )
     steps = experiment.training.steps
@@ -101,19 +105,21 @@ def read_manifest(folder: Path, *, ended: bool = False) -> Manifest:
             f"the experiment has {experiment.clients} and {steps} steps; {START_AGAIN}"
         )
     if ended and manifest.step < steps:
-        raise RunError(f"{path}: is of step {manifest.step} of {steps}, not of the end of the run; {START_AGAIN}")
+        raise RunError(
+            f"{path}: was saved at step {manifest.step} of {steps}, not at the end of the run; {START_AGAIN}"
+        )
     return manifest
 
 
 def last_save(folder: Path) -> Manifest | None:
-    """Return the last save of a run, or None where it was stopped before there was one."""
+    """Return the last save of a run, or None if it was stopped before the first."""
     return read_manifest(folder) if os.path.lexists(folder / CHECKPOINTS / MANIFEST) else None
 
 
 def digest_of_keys(path: Path) -> str:
-    """Return a hash of the keys that stand in an experiment's file: one that a later version adds changes nothing.
+    """Return a hash of the keys in an experiment's file, which a key that a later version adds does not change.
 
-    How often to save and where the data lie are not part of it; of what is in them there is another hash.
+    How often to save and where the data lie are left out; the data themselves have a hash of their own.
     """
     values = tomllib.loads(path.read_text(encoding="utf-8"))
     values.get("training", {}).pop("save_seconds", None)

@@ -1,4 +1,4 @@
-"""metrics.jsonl: lines that are appended with one system call each, by one process at a time."""
+"""The file metrics.jsonl: one process at a time appends lines, each with one system call."""
 
 import fcntl
 import hashlib
@@ -13,8 +13,8 @@ from manyheads.files import naming, open_file, refuse_link, write_all
 CHUNK = 1 << 20
 
 
-class Metrics:
-    """The file, held as long as it is open: whoever holds it has the run folder."""
+class MetricsFile:
+    """The file metrics.jsonl, locked while it is open: whoever holds the lock owns the run folder."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -26,7 +26,7 @@ class Metrics:
         except RunError:
             self.close()
             raise
-        os.register_at_fork(after_in_child=partial(_let_go, weakref.ref(self)))
+        os.register_at_fork(after_in_child=partial(_close_in_fork, weakref.ref(self)))
 
     def _hold(self) -> None:
         try:
@@ -49,18 +49,18 @@ class Metrics:
         self.size += len(line)
 
     def sync(self) -> str:
-        """Let the disk have all of it; return its checksum."""
+        """Flush the file to the disk and return its checksum."""
         with naming(self._path):
             os.fsync(self._descriptor)
         return self._digest.hexdigest()
 
     def check(self, size: int, checksum: str) -> None:
-        """Refuse a beginning that is not what a save knows."""
+        """Raise unless the file begins as it did at a save."""
         if os.fstat(self._descriptor).st_size < size or self._read(size).hexdigest() != checksum:
-            raise RunError(f"{self._path}: is not what the checkpoint knows; {START_AGAIN}")
+            raise RunError(f"{self._path}: does not match the checkpoint; {START_AGAIN}")
 
     def cut(self, size: int) -> None:
-        """Remove what comes later."""
+        """Remove everything after the first `size` bytes."""
         with naming(self._path):
             os.ftruncate(self._descriptor, size)
         self._digest, self.size = self._read(size), size
@@ -72,8 +72,8 @@ class Metrics:
         return found
 
 
-def _let_go(metrics: "weakref.ref[Metrics]") -> None:
-    """In a fork: a worker that outlives its run for a moment must not keep others out."""
+def _close_in_fork(metrics: "weakref.ref[MetricsFile]") -> None:
+    """Close a worker's copy: a worker that outlives its run for a moment must not keep others out."""
     held = metrics()
     if held is not None:
         held.close()

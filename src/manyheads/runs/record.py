@@ -1,4 +1,4 @@
-"""Where a run writes down what happens: the interface, and a record in memory."""
+"""The record of what happens in a run: the interface, and a record in memory."""
 
 from collections.abc import Callable, Container
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from manyheads.runs.summary import Summary
 
 @dataclass(frozen=True)
 class Saved:
-    """A run at an edge: enough to go on from there."""
+    """A run at an edge: all that is needed to continue from there."""
 
     step: int
     seconds: float
@@ -20,36 +20,37 @@ class Saved:
     snapshots: Snapshots
 
 
-GetStates = Callable[[Container[str]], tuple[list[ClientState], Snapshots]]  # without the snapshots that are known
+# Called with the names of the snapshots that are known already, which it leaves out.
+GetStates = Callable[[Container[str]], tuple[list[ClientState], Snapshots]]
 
 
 class Record(Protocol):
-    """Where a run writes down what happens."""
+    """The record of what happens in a run."""
 
-    lasting: ClassVar[bool]  # whether it outlives this process, so that saves are always of use
-    saved_step: int | None  # of the last save
+    lasting: ClassVar[bool]  # it outlives this process, so saving is always worthwhile
+    saved_step: int | None  # the step of the last save
 
     def event(self, event: Event) -> None: ...
 
     def events(self) -> list[Event]:
-        """All so far."""
+        """Return all events so far."""
 
     def save(self, step: int, seconds: float, states: GetStates) -> None: ...
 
     def restore(self) -> Saved | None:
-        """The last save, to which events are cut back; None where there is none: from the beginning."""
+        """Return the last save and cut the events back to it; None if there is none, so the run begins again."""
 
-    def relate(self, relations: Relations) -> None:
-        """Keep what clients are to each other, instead of what was kept before."""
+    def keep_relations(self, relations: Relations) -> None:
+        """Keep what was measured of pairs of clients, in place of an earlier measurement."""
 
     def relations(self) -> Relations | None:
-        """Return what was kept last."""
+        """Return the relations that were kept last."""
 
     def finish(self, summary: Summary) -> None: ...
 
 
 class MemoryRecord:
-    """The record of a run without a folder: its events and the last save, if there ever was one."""
+    """The record of a run without a folder: its events and the last save, if there was one."""
 
     lasting: ClassVar[bool] = False
 
@@ -77,7 +78,7 @@ class MemoryRecord:
         del self._events[self._cut :]
         return self._saved
 
-    def relate(self, relations: Relations) -> None:
+    def keep_relations(self, relations: Relations) -> None:
         self._relations = relations
 
     def relations(self) -> Relations | None:

@@ -1,6 +1,6 @@
-"""What clients are to each other, pair by pair: the contents of relations.json.
+"""The contents of relations.json: what was measured of every pair of clients.
 
-It grows with the square of the number of clients, so it is a file of its own, which holds the last evaluation only.
+It grows with the square of the number of clients, so it has a file of its own, which holds the last evaluation only.
 """
 
 from typing import Self
@@ -11,14 +11,14 @@ from manyheads.runs.stored import FORMAT, ByHead, Count, Stored, check_shape
 
 
 class Relations(Stored):
-    """Every client on the private distribution of every client, and who taught whom."""
+    """The accuracy of every client on the private distribution of every client, and who taught whom."""
 
     format: Count = FORMAT
     step: Count
-    accuracy_on: list[list[ByHead]] | None = None  # clients x heads x clients: on whose private distribution
-    # Of the samples of the public set on which it was counted who teaches: clients x auxiliary heads x teachers.
+    accuracy_on: list[list[ByHead]] | None = None  # clients x heads x owners of the private distribution
+    # Counts of public samples, on those where teachers were counted: clients x auxiliary heads x teachers.
     chosen: list[list[list[Count]]] | None = None
-    right: list[list[list[Count]]] | None = None  # how often the teacher named the right class, where that is known
+    right: list[list[list[Count]]] | None = None  # how often the teacher named the right class, if labels are known
 
     @model_validator(mode="after")
     def _is_square(self) -> Self:

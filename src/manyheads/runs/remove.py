@@ -1,4 +1,4 @@
-"""Removing a run: what it made itself, file by file. What somebody else put into its folder stays."""
+"""Removing a run, file by file: only what it made itself. What somebody else put into its folder stays."""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,10 +7,10 @@ from pathlib import Path
 from manyheads.errors import RunError
 from manyheads.files import TEMPORARY, refuse_link
 from manyheads.runs.manifest import CHECKPOINTS
-from manyheads.runs.metrics import Metrics
+from manyheads.runs.metrics import MetricsFile
 from manyheads.runs.saved_files import MADE, remove_checkpoints, saved_names
 
-# The last one last: a folder without it is no run.
+# In this order: a folder without experiment.toml is not a run.
 FILES = ("metrics.jsonl", "relations.json", "evaluation.json", "trace.json", "summary.json", "experiment.toml")
 PICTURES = ("accuracy.png", "losses.png", "split.png", "hops.png", "matrix.png", "taught.png")
 
@@ -18,7 +18,7 @@ ADVICE = "move it away, or give another folder (on the command line: --out)"
 
 
 def check_removable(folder: Path) -> None:
-    """Refuse a run in whose folder lies anything that it did not make, and one that goes on right now."""
+    """Refuse a run whose folder holds anything that the run did not make, and a run in progress."""
     refuse_link(folder)
     if not folder.exists():
         return
@@ -27,11 +27,11 @@ def check_removable(folder: Path) -> None:
     for path in _others(folder):
         raise RunError(f"{path}: was not made by this run, so {folder} is left as it is; {ADVICE}")
     if (folder / "metrics.jsonl").exists():
-        Metrics(folder / "metrics.jsonl").close()
+        MetricsFile(folder / "metrics.jsonl").close()
 
 
 def remove_run(folder: Path) -> None:
-    """Remove what a run made, and its folder where nothing else lies there."""
+    """Remove what a run made, and its folder if nothing else lies there."""
     refuse_link(folder)
     remove_checkpoints(folder)
     for path in (*_ours(folder / "plots", PICTURES), *_ours(folder, FILES)):
@@ -42,7 +42,7 @@ def remove_run(folder: Path) -> None:
 
 
 def _others(folder: Path) -> Iterator[Path]:
-    """Everything in a run's folder that the run did not make."""
+    """Yield everything in a run's folder that the run did not make."""
     inside = {folder / "plots": PICTURES, folder / CHECKPOINTS: (*saved_names(folder / CHECKPOINTS), *MADE)}
     folders = [path for path in inside if path.is_dir() and not path.is_symlink()]
     for place, names in ((folder, FILES), *((path, inside[path]) for path in folders)):
@@ -51,7 +51,7 @@ def _others(folder: Path) -> Iterator[Path]:
 
 
 def _ours(place: Path, names: tuple[str, ...]) -> list[Path]:
-    """Plain files of these names, or that were to have one of them."""
+    """Return the plain files that have one of these names, or were being written under one."""
     if place.is_symlink() or not place.is_dir():
         return []
     found = {path: TEMPORARY.fullmatch(path.name) for path in place.iterdir()}

@@ -1,4 +1,4 @@
-"""What a run leaves as JSON is typed, and checked by the same classes when it is made and when it is read."""
+"""The types of what a run leaves as JSON: the same classes check it when it is written and when it is read."""
 
 from collections.abc import Iterator, KeysView
 from typing import Annotated, Any, TypeVar
@@ -7,8 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
 from manyheads.errors import RunError
+from manyheads.printable import shortened
 
-FORMAT = 1  # of metrics.jsonl, summary.json and relations.json; older.py reads what was written before it had a number
+FORMAT = 1  # of metrics.jsonl, summary.json and relations.json; older.py reads files from before there was a number
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Width = Annotated[int, Field(ge=1, le=2**24)]
@@ -22,7 +23,7 @@ Collapse = Annotated[list[Count], Field(min_length=3, max_length=3)]  # client, 
 
 
 class Stored(BaseModel):
-    """A part of such a file. Its values are attributes, and can be read like those of a dict:
+    """A part of such a file. Its values are attributes and can also be read like those of a dict:
 
     >>> class Point(Stored):
     ...     x: int
@@ -48,26 +49,26 @@ class Stored(BaseModel):
 S = TypeVar("S", bound=Stored)
 
 
-def parse(content: bytes, where: object) -> dict[str, Any]:
-    """Read an object of JSON that this version of manyheads may understand; `where` is named in errors."""
+def parse_json(content: bytes, where: object) -> dict[str, Any]:
+    """Parse a JSON object whose format this version of manyheads reads; `where` is named in errors."""
     try:
         values = from_json(content, allow_inf_nan=False)
-    except ValueError as error:  # also numbers of thousands of digits, and what is nested too deeply
+    except ValueError as error:  # also for numbers of thousands of digits, and for nesting that is too deep
         raise RunError(f"{where}: not valid JSON ({error})") from None
     if not isinstance(values, dict):
-        raise RunError(f"{where}: not what a run writes (it is no JSON object)")
+        raise RunError(f"{where}: not what a run writes (it is not a JSON object)")
     number = values.get("format", 0)
     if type(number) is not int or not 0 <= number < 2**31:
-        raise RunError(f"{where}: not what a run writes (format is no version number)")
+        raise RunError(f"{where}: not what a run writes (format is not a version number)")
     if number > FORMAT:
         raise RunError(
-            f"{where}: has format {number}, and this version of manyheads reads format {FORMAT}; take a newer manyheads"
+            f"{where}: has format {number}, this version of manyheads reads format {FORMAT}; use a newer manyheads"
         )
     return values
 
 
-def check(kind: type[S], values: dict[str, Any], where: object) -> S:
-    """Make a typed object of what was parsed."""
+def validated(kind: type[S], values: dict[str, Any], where: object) -> S:
+    """Make a typed object of parsed values."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
@@ -75,16 +76,10 @@ def check(kind: type[S], values: dict[str, Any], where: object) -> S:
 
 
 def problem_text(error: ValidationError) -> str:
-    """Return the first problem in a few words on one line: where it is, and what belongs there."""
+    """Return the first problem in one short line: where it is, and what belongs there."""
     first = error.errors(include_url=False, include_input=False)[0]
     place, said = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
-    return _printable(f"{place}: {said[:1].lower()}{said[1:]}" if place else said)
-
-
-def _printable(text: str, most: int = 160) -> str:
-    """What stands in a file of somebody else's is not sent to a terminal as it is."""
-    shown = text.encode("unicode_escape").decode()
-    return shown if len(shown) <= most else f"{shown[: most - 3]}..."
+    return shortened(f"{place}: {said[:1].lower()}{said[1:]}" if place else said, 160)
 
 
 def check_shape(name: str, table: list[Any], *shape: int) -> None:
@@ -96,6 +91,6 @@ def check_shape(name: str, table: list[Any], *shape: int) -> None:
 
 
 def check_below(name: str, numbers: list[int], end: int) -> None:
-    """Raise ValueError unless all of these are numbers of something that there are `end` of."""
+    """Raise ValueError unless all of these numbers are below `end`."""
     if numbers and max(numbers) >= end:
         raise ValueError(f"{name} names number {max(numbers)} of {end}")

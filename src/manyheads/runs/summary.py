@@ -21,21 +21,21 @@ from manyheads.runs.stored import (
 
 
 class Accuracies(Stored):
-    """Fractions by head: of one client, or means over clients."""
+    """Accuracies by head, as fractions: those of one client, or means over clients."""
 
     private_accuracy: ByHead
     shared_accuracy: ByHead
 
 
 class Deploy(Stored):
-    """Which head to use for which task, as chosen on validation data."""
+    """The head to use for each task, chosen on validation data."""
 
     private: Count
     shared: Count
 
 
 class ClientSummary(Stored):
-    """One client at the end of a run."""
+    """A client at the end of a run."""
 
     name: str
     backbone: str | None = None
@@ -50,14 +50,14 @@ class ClientSummary(Stored):
     shared_accuracy: ByHead
     validation: Accuracies | None = None
     bytes_received: Count | None = None
-    refused: Count = 0  # answers of others that could not be used
+    refused: Count = 0  # others' answers that could not be used
     deploy: Deploy | None = None
 
 
 class Summary(Stored):
-    """What came of a run. Accuracies are fractions; lists run over heads, and are means over clients.
+    """The result of a run. Accuracies are fractions; lists run over heads, and are means over clients.
 
-    Values are attributes, `summary.shared_accuracy`, and may be read as those of a dict: `summary["shared_accuracy"]`.
+    Values are attributes, `summary.shared_accuracy`, and can also be read as from a dict: `summary["shared_accuracy"]`.
     """
 
     format: Count = FORMAT
@@ -82,7 +82,7 @@ class Summary(Stored):
     deploy: Deploy | None
     collapsed: list[Collapse] = Field(default_factory=list)
     by_hop: dict[Hops, ByHead] | None = None
-    after: dict[str, Accuracies] = Field(default_factory=dict)  # by state, where the algorithm has several
+    after: dict[str, Accuracies] = Field(default_factory=dict)  # by state, if the algorithm has several
     taught: TaughtCounts | None = None
     probe: list[Accuracy] | None = None
     exchange: str | None = None

@@ -16,7 +16,7 @@ UNREADABLE = (safetensors.SafetensorError, ValueError, KeyError, TypeError, Runt
 
 
 def read_client_values(folder: Path, manifest: Manifest, client: int) -> dict[str, Tensor]:
-    """Return the saved tensors of one client at the last save."""
+    """Return the tensors of one client at the last save."""
     if not 0 <= client < len(manifest.clients):
         raise ConfigurationError(f"client = {client}: this run has clients 0 to {len(manifest.clients) - 1}")
     name = manifest.clients[client].state
@@ -24,14 +24,14 @@ def read_client_values(folder: Path, manifest: Manifest, client: int) -> dict[st
 
 
 def read_state(path: Path, checksum: str) -> dict[str, Tensor]:
-    """Return the saved tensors of a client, or of a snapshot, whose weights are numbers."""
+    """Return the saved tensors of a client or a snapshot; weights that are not finite are refused."""
     tensors = read_tensors(path, checksum)
     check_finite({"values": tensors["values"]} if "values" in tensors else {}, path)
     return tensors
 
 
 def read_tensors(path: Path, checksum: str, *, follow: bool = False) -> dict[str, Tensor]:
-    """Return what is in a safetensors file that is what it was when it was written."""
+    """Return the tensors of a safetensors file whose checksum is the one that was written down."""
     try:
         content = read_file(path, follow=follow)
     except OSError as error:
@@ -47,7 +47,7 @@ def read_tensors(path: Path, checksum: str, *, follow: bool = False) -> dict[str
 
 
 def check_fits(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], where: Path) -> None:
-    """Refuse tensors that are not those of a model."""
+    """Refuse tensors that do not fit a model."""
     for name, own in expected.items():
         given = found.get(name)
         if given is None or given.shape != own.shape or given.dtype != own.dtype:
@@ -56,7 +56,7 @@ def check_fits(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], wher
 
 
 def check_finite(tensors: Mapping[str, Tensor], where: Path) -> None:
-    """Refuse weights that are not numbers: whatever they were asked, they would answer nonsense."""
+    """Refuse weights that are not finite: whatever such a model was asked, it would answer nonsense."""
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise RunError(f'{where}: "{name}" holds a number that is not finite; {START_AGAIN}')

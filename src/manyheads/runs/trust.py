@@ -1,4 +1,4 @@
-"""Code that a run folder names: recorded when the run is made, and imported for its folder only where it was."""
+"""Trust in the code that a run folder names: recorded when a run is made, asked before its code is imported."""
 
 from pathlib import Path
 
@@ -8,12 +8,12 @@ from manyheads.runs.manifest import digest_of_keys
 
 
 def trust_in_run(folder: Path, *, said: bool) -> Trust:
-    """Return what may be imported for a run folder: what it was made with here, or what the user `said`."""
+    """Return which code may be imported for a run folder: what it was made with here, or what the user `said`."""
     return trust_in(folder, _asked_by(folder), said=said)
 
 
 def remember_run(folder: Path, trust: Trust) -> bool:
-    """Record that this user made a run here, if it names code; return whether that could be written down."""
+    """Record that this user made a run here, if it names code; return whether the record could be written."""
     return not trust.own or remember(folder, _asked_by(folder), trust.own)
 
 

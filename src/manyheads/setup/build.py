@@ -55,10 +55,10 @@ def assemble(
     resolved = resolve(experiment, pretrained=pretrained, trust=trust)
     if where.type == "cpu":
         check_room_to_train(resolved)
-    return build(resolved, where, dtype, pretrained=pretrained)
+    return build_ensemble(resolved, where, dtype, pretrained=pretrained)
 
 
-def build(
+def build_ensemble(
     resolved: ResolvedExperiment,
     device: torch.device,
     dtype: torch.dtype = torch.float32,

@@ -32,7 +32,7 @@ def try_models(
                 f"model.{key}: a list of {given} for clients = {experiment.clients}; give one for all or one for each"
             )
     heads, tried = heads_of(experiment, algorithm), dict[ModelConfig, ModelFacts]()
-    configs = [experiment.model.of(client) for client in range(experiment.clients)]
+    configs = [experiment.model.for_client(client) for client in range(experiment.clients)]
     for client, config in enumerate(configs):
         if config not in tried:
             shown = config if pretrained else config.model_copy(update={"weights": None})

@@ -15,7 +15,7 @@ from manyheads.imports import Trust
 from manyheads.models.client_model import ClientModel, make_model
 from manyheads.models.facts import ModelFacts
 
-MOST_RELATED = 64  # what is measured of every pair of more clients is left out, unless it was asked for
+MAX_RELATED_CLIENTS = 64  # what is measured of every pair of more clients is left out, unless it was asked for
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class ResolvedExperiment:
     def relates(self) -> bool:
         """Whether every evaluation looks at clients pair by pair."""
         asked = self.experiment.evaluate.relations
-        return self.experiment.clients <= MOST_RELATED if asked is None else asked
+        return self.experiment.clients <= MAX_RELATED_CLIENTS if asked is None else asked
 
     @property
     def embedding_widths(self) -> tuple[int, ...]:
@@ -51,7 +51,7 @@ class ResolvedExperiment:
         self, client: int, rng: np.random.Generator | None = None, *, pretrained: bool = True
     ) -> ClientModel:
         """A client's model; with `rng` it has first weights, without its numbers are still to be filled in."""
-        config = self.experiment.model.of(client)
+        config = self.experiment.model.for_client(client)
         return make_model(
             config if pretrained else config.model_copy(update={"weights": None}),
             image_shape=self.dataset.image_shape,
@@ -64,7 +64,7 @@ class ResolvedExperiment:
 
     def architecture_key(self, client: int) -> tuple[object, ...]:
         """Equal for clients whose models differ in nothing but their numbers."""
-        config = self.experiment.model.of(client).model_copy(update={"weights": None})
+        config = self.experiment.model.for_client(client).model_copy(update={"weights": None})
         return config, tuple(self.foreign_widths(client))
 
     def foreign_widths(self, client: int) -> list[int]:

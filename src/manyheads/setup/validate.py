@@ -21,7 +21,7 @@ def check_equal_models(resolved: "ResolvedExperiment") -> None:
         key = f'algorithm.name = "{experiment.algorithm.name}"'
         pairs += [(i, j, key) for i, j in sorted(resolved.graph.edges())]
     for i, j, key in pairs:
-        one, other = experiment.model.of(i), experiment.model.of(j)
+        one, other = experiment.model.for_client(i), experiment.model.for_client(j)
         if one != other:
             raise ConfigurationError(
                 f"{key}: the weights of client {i} ({_shown(one)}) and client {j} ({_shown(other)}) cannot be "

@@ -44,7 +44,9 @@ def cells(experiment: Experiment, classes: int) -> dict[str, Cell]:
         for name, knobs in lighter.items()
     }
     pool_every = int(own.get("pool_every", 100))
-    one_model = all(experiment.model.of(0) == experiment.model.of(client) for client in range(experiment.clients))
+    one_model = all(
+        experiment.model.for_client(0) == experiment.model.for_client(client) for client in range(experiment.clients)
+    )
     if one_model:  # weights of different models cannot be averaged
         for every in dict.fromkeys((pool_every, min(10 * pool_every, experiment.training.steps))):
             # FedAvg hears everybody, whatever the graph; a group would be a node of its own.

@@ -193,7 +193,7 @@ class _Run:
         if taught is not None:
             self._tell(record, taught_event(taught, self.step))
         if e.resolved.relates:
-            record.relate(relations_of(self.step, on, taught))
+            record.keep_relations(relations_of(self.step, on, taught))
 
     def _who_taught_whom(self, engine: Engine) -> Taught | None:
         """On the first batches since the last exchange: those that tables of predictions can answer, too."""

@@ -12,7 +12,7 @@ from manyheads.memory import enough_memory
 from manyheads.runs.events import StartEvent
 from manyheads.runs.folder import RunFolder
 from manyheads.runs.manifest import last_save
-from manyheads.runs.read import check_free, read_experiment, read_start
+from manyheads.runs.read import check_new_folder, read_experiment, read_start
 from manyheads.runs.record import MemoryRecord
 from manyheads.runs.remove import remove_run
 from manyheads.runs.trust import remember_run, trust_in_run
@@ -41,7 +41,7 @@ def train(
         experiment = Experiment.load(experiment)
     path = None if folder is None else Path(folder)
     if path is not None:
-        check_free(path)
+        check_new_folder(path)
     resolved = resolve_options(options or EngineOptions())
     with enough_memory():
         ensemble = assemble(experiment, home(resolved))

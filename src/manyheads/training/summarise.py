@@ -157,7 +157,7 @@ def _deploy(validation: Evaluation | None, client: int | None = None) -> Deploy 
 
 def _client(e: Ensemble, index: int, test: Evaluation, validation: Evaluation | None) -> ClientSummary:
     client, model = e.clients[index], e.resolved.models[index]
-    config = e.resolved.experiment.model.of(index)
+    config = e.resolved.experiment.model.for_client(index)
     return ClientSummary(
         name=client.name,
         backbone=config.backbone,  # type: ignore[arg-type]  # of one client it is no list

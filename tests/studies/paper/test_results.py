@@ -150,7 +150,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, text: str) -> None:
 def test_an_unknown_field_is_refused(tmp_path: Path) -> None:
     path = write_result(tmp_path, make_result(0.5))
     path.write_text(json.dumps(json.loads(path.read_text()) | {"typed": "by hand"}))
-    with pytest.raises(RunError, match='has "typed", which this version of manyheads does not know; take a newer one'):
+    with pytest.raises(RunError, match='has "typed", which this version of manyheads does not know; use a newer one'):
         read_results(tmp_path, "digits")
 
 
