@@ -20,8 +20,8 @@ from manyheads.algorithms.mhd import MHD
 from manyheads.config.experiment import ModelConfig
 from manyheads.data.arrays import content_hashes
 from manyheads.data.batches import Pixels, Rows, Samples
-from manyheads.exchange.form import Form
 from manyheads.exchange.message import Header
+from manyheads.exchange.row_format import RowFormat
 from manyheads.exchange.schema import TableSchema
 from manyheads.exchange.weights import Replica
 from manyheads.models.client_model import make_model
@@ -108,7 +108,7 @@ def estimate() -> list[list[str]]:
     found = [["a round of FedAvg, ResNet-34", f"{numbers / 1e6:.1f} million", f"{size / 1e6:.1f} MB", "", ""]]
     for heads, top_k in ((1, 3), (1, 5), (4, 3), (4, 5)):
         rows = paper.training.public_batch_size
-        form = Form(classes=1000, heads=heads, top_k=top_k, precision="float16", confidence=False)
+        form = RowFormat(classes=1000, heads=heads, top_k=top_k, precision="float16", confidence=False)
         header = Header(version=1, experiment="0" * 64, client=0, step=60_000, rows=rows, embedding=0, form=form)
         said, sent = rows * heads * top_k, header.message_size
         name = f"a step: {rows} samples, top {top_k}, {heads} head{'s' * (heads > 1)}"

@@ -23,14 +23,18 @@ def test_a_question_reaches_its_owner(name: str) -> None:
 
     answering(0)
     answering(3)
-    asked = [Request(1, 3, 4, ROWS, held=(4,)), Request(1, 0, 2, None), Request(3, 0, 300_000, ROWS)]
+    asked = [Request(1, 3, 4, ROWS, keep=(4,)), Request(1, 0, 2, None), Request(3, 0, 300_000, ROWS)]
     assert [transport.ask(request) for request in asked] == [b"\3" * 4, b"\0" * 2, b"\0" * 300_000]
-    assert [(request.asker, request.owner, request.step, request.held) for request in heard] == [
+    assert [(request.asker, request.owner, request.step, request.keep) for request in heard] == [
         (1, 3, 4, (4,)),
         (1, 0, 2, ()),
         (3, 0, 300_000, ()),
     ]
-    assert [None if request.rows is None else request.rows.name for request in heard] == [ROWS.name, None, ROWS.name]
+    assert [None if request.rows is None else request.rows.digest for request in heard] == [
+        ROWS.digest,
+        None,
+        ROWS.digest,
+    ]
 
 
 @pytest.mark.parametrize("name", TRANSPORTS)
@@ -46,8 +50,8 @@ def test_an_owner_that_cannot_answer_says_why(name: str) -> None:
     transport = TRANSPORTS[name]()
 
     def refuse(request: Request) -> Answer:
-        raise SnapshotError("client 0: keeps no snapshot of step 3 any more")
+        raise SnapshotError("client 0: no longer keeps its snapshot of step 3")
 
     transport.serve(0, refuse)
-    with pytest.raises(SnapshotError, match="keeps no snapshot of step 3 any more"):
+    with pytest.raises(SnapshotError, match="no longer keeps its snapshot of step 3"):
         transport.ask(Request(1, 0, 3, None))

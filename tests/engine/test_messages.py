@@ -121,7 +121,7 @@ def test_what_any_worker_hands_out_holds_no_weights(
         worker = worker_class(ensemble, PlainTrainer())
         requests = worker.collect(step)
         assert requests
-        sent = worker.answer(requests, {request.subject for request in requests})
+        sent = worker.answer(requests, {request.key for request in requests})
         body, buffers = packed(list(sent.values()))
         message = body + b"".join(buffer.raw().tobytes() for buffer in buffers)
         values = [client.state.values.numpy() for client in ensemble.clients]
@@ -138,4 +138,4 @@ def test_nothing_is_decoded_by_its_sender(tiny: Experiment, monkeypatch: pytest.
     assert requests
     monkeypatch.setattr("manyheads.exchange.message.decode", refuse)
     monkeypatch.setattr("manyheads.exchange.received.decode", refuse)
-    assert worker.answer(requests, {request.subject for request in requests})
+    assert worker.answer(requests, {request.key for request in requests})

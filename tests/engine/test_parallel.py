@@ -130,8 +130,8 @@ def test_a_snapshot_is_one_object_in_a_worker() -> None:
     worker = RemoteWorker(ensemble, PlainTrainer())
     asked = worker.collect(0)
     assert asked is not None
-    sent = {request.subject: worker.send(other.clients[request.owner].snapshot(0)) for request in asked}
-    worker.apply({subject: unpacked(*packed(own)) for subject, own in sent.items()}, 0)
+    sent = {request.key: worker.send(other.clients[request.owner].snapshot(0)) for request in asked}
+    worker.apply({key: unpacked(*packed(own)) for key, own in sent.items()}, 0)
     entries = [entry for client in ensemble.clients for entry in client.pool.entries]
     assert len(entries) == 9
     assert len({id(entry) for entry in entries}) == 3

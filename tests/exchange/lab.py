@@ -12,12 +12,12 @@ from manyheads.outputs import Outputs
 
 
 def second_guess(p: Tensor) -> Tensor:
-    """A function of probabilities: how little is left for the second class."""
+    """Return how little is left for the second class: a function of probabilities."""
     return 1.0 - p.topk(2, dim=-1).values[..., 1]
 
 
 class Near(Confidence):
-    """Fitted to private data: near the mean of their embeddings, whichever head speaks."""
+    """A confidence fitted to private data: nearness to the mean of their embeddings, the same for every head."""
 
     fitted: ClassVar[bool] = True
     name: ClassVar[str] = "near"
@@ -33,7 +33,7 @@ class Near(Confidence):
 
 
 class Unfinished(Confidence):
-    """Does not say how it measures."""
+    """A confidence without `measure`."""
 
 
 NEAR = Near()

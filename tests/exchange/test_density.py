@@ -21,7 +21,7 @@ from tests.contracts import SNAPSHOTS, shown, stored_images, stored_labels, trai
 
 
 def clusters(seed: int, labels: int, each: int, width: int) -> tuple[Tensor, Tensor]:
-    """Samples around one direction per label."""
+    """Return samples around one direction per label, and their labels."""
     rng = torch.Generator().manual_seed(seed)
     centres_LE = torch.eye(width, dtype=torch.float64)[:labels] * 10.0
     member_R = torch.arange(labels).repeat_interleave(each)
@@ -106,7 +106,7 @@ def test_only_the_main_head_is_scaled() -> None:
     assert confidence_BH[4:, 0].max() < 0.05 < confidence_BH[:4, 0].min()
 
 
-def test_a_density_is_saved_and_found_again() -> None:
+def test_a_density_is_saved_and_restored() -> None:
     density = Density.fit(*clusters(0, 3, 40, 6), 3)
     saved = CONFIDENCE.saved(vars(density))
     found = Density(**CONFIDENCE.loaded({**saved, "something else": torch.zeros(1)}))
@@ -123,7 +123,7 @@ def with_density(tiny: Experiment, exchange_by: str = "weights") -> Experiment:
 
 
 def after_four_steps(experiment: Experiment) -> Ensemble:
-    """Trained for four steps, and met the others."""
+    """Return an ensemble that trained for four steps and exchanged."""
     ensemble = assemble(experiment)
     exchange(ensemble, step=0)
     PlainTrainer().train(ensemble.clients, ensemble.resolved.algorithm, Window(0, 4), lambda _: None)
@@ -132,7 +132,7 @@ def after_four_steps(experiment: Experiment) -> Ensemble:
 
 
 def private_embedding(client: Client) -> tuple[Tensor, Tensor]:
-    """In evaluation mode, of all private samples as they are."""
+    """Return the embeddings of all private samples as they are, in evaluation mode, and their labels."""
     own = torch.from_numpy(client.private.indices)
     client.model.eval()
     with torch.no_grad():
@@ -243,7 +243,7 @@ def test_nothing_private_is_in_the_message(tiny: Experiment, confidence: str) ->
 
 
 def test_what_is_measured_changes_who_teaches(tiny: Experiment) -> None:
-    """Also by way of tables; and without an exchange there is nothing measured yet."""
+    """The same is true of tables. Before an exchange nothing is measured yet."""
     losses = {}
     for name in ("density", "max_probability"):
         for by in SNAPSHOTS:

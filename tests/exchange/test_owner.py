@@ -1,4 +1,4 @@
-"""Who answers for a client, what it keeps, and what becomes of answers that cannot be used."""
+"""The owner of a client's snapshots: what it answers and keeps, and what becomes of answers that are refused."""
 
 import dataclasses
 import pickle
@@ -15,7 +15,7 @@ from manyheads import ConfigurationError, Experiment, Interrupted, resume, train
 from manyheads.engine.plain import exchange
 from manyheads.errors import SnapshotError
 from manyheads.exchange.owner import Owner
-from manyheads.exchange.received import NothingSaid
+from manyheads.exchange.received import PlaceholderSnapshot
 from manyheads.exchange.request import NO_ROWS, PublicRows, Request
 from manyheads.exchange.transport import Answer
 from manyheads.exchange.weights import WeightsSnapshot
@@ -28,7 +28,7 @@ SOME = PublicRows(((np.arange(5), 0), (np.array([1, 7]), 2)))
 
 
 def by_rows(tiny: Experiment, **values: Any) -> Experiment:
-    """Tables that hold only the rows that are due: with so many views none could hold all."""
+    """Return an experiment whose tables hold only the rows that are due: with so many views none could hold all."""
     views = {"augment": "crop-flip", "public_views": 50}
     return tiny.with_values(algorithm={"exchange": "predictions"}, data=views).with_values(**values)
 
@@ -39,7 +39,7 @@ def test_rows_travel_as_they_are(rows: list[tuple[int, int]]) -> None:
     made = PublicRows.of(given_rows[:, 0], given_rows[:, 1])
     assert len(made) == len(set(rows))
     arrived = pickle.loads(pickle.dumps(made))  # noqa: S301 - made here
-    assert arrived.name == made.name
+    assert arrived.digest == made.digest
     assert {(int(at), view) for positions, view in arrived for at in positions} == set(rows)
 
 
@@ -48,12 +48,12 @@ def test_a_request_is_small_beside_its_answer() -> None:
     assert len(pickle.dumps(PublicRows(((few, 3),)))) < 1.6 * len(few)
 
 
-def test_an_owner_keeps_what_askers_hold_and_lets_go_of_the_rest(tiny: Experiment) -> None:
+def test_an_owner_keeps_what_askers_want_kept_and_drops_the_rest(tiny: Experiment) -> None:
     client = assemble(by_rows(tiny)).clients[0]
     owner = client.owner
 
-    def ask(asker: int, step: int, *held: int, rows: PublicRows = SOME) -> Answer:
-        return owner.answer(Request(asker, 0, step, rows, held))
+    def ask(asker: int, step: int, *keep: int, rows: PublicRows = SOME) -> Answer:
+        return owner.answer(Request(asker, 0, step, rows, keep))
 
     owner.begin_exchange(0)
     first = ask(1, 0, 0)
@@ -70,12 +70,12 @@ def test_an_owner_keeps_what_askers_hold_and_lets_go_of_the_rest(tiny: Experimen
     assert ask(1, 8, rows=NO_ROWS) == b""
     owner.end_exchange()
     assert set(owner.kept) == {4}, "asker 2 was not heard of, and still holds it"
-    with pytest.raises(SnapshotError, match=r"client 0: keeps no snapshot of step 0 any more"):
+    with pytest.raises(SnapshotError, match=r"client 0: no longer keeps its snapshot of step 0"):
         ask(1, 0)
 
 
-def test_who_only_lets_go_and_who_holds_without_asking_are_not_the_same(tiny: Experiment) -> None:
-    """Both ask about no rows at the same step."""
+def test_to_release_and_to_keep_without_rows_are_different_requests(tiny: Experiment) -> None:
+    """Both requests name no rows and the same step."""
     owner = assemble(by_rows(tiny)).clients[0].owner
     owner.begin_exchange(4)
     for asker, held in ((1, ()), (2, (4,))):
@@ -84,8 +84,8 @@ def test_who_only_lets_go_and_who_holds_without_asking_are_not_the_same(tiny: Ex
     assert set(owner.kept) == {4}
 
 
-def test_nobody_asks_for_what_was_let_go(tiny: Experiment) -> None:
-    """Many exchanges of large pools: most entries are not drawn in a window, and owners come and go."""
+def test_nobody_asks_for_what_was_dropped(tiny: Experiment) -> None:
+    """Many exchanges fill large pools: most entries are not drawn in a window, and owners come and go."""
     knobs = {"pool_size": 4, "pool_every": 2, "nu_emb": 0.0}
     ensemble = assemble(by_rows(tiny, clients=6, algorithm=knobs, training={"steps": 60, "public_batch_size": 2}))
     train_by_hand(ensemble)
@@ -116,7 +116,7 @@ def test_pools_hold_tables_and_owners_what_answers(tiny: Experiment) -> None:
 
 
 def spoil(owner: int, monkeypatch: pytest.MonkeyPatch, until: int = 10**9) -> None:
-    """Let one client answer nonsense about what it was before a step."""
+    """Let one client answer nonsense about its snapshots of steps before `until`."""
     answer = Owner.answer
 
     def spoiled(self: Owner, request: Request, *, encode: bool = True) -> Answer:
@@ -145,7 +145,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_refused_answer_is_counted_told_once_and_left_out(
+def test_a_refused_answer_is_counted_reported_once_and_left_out(
     tiny: Experiment, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Listening(SilentObserver):
@@ -158,7 +158,7 @@ def test_a_refused_answer_is_counted_told_once_and_left_out(
     result = train(experiment, observer=Listening())
     assert all(client.state.values.isfinite().all() for client in result.clients)
     pools = [entry.client for client in result.clients for entry in client.pool.entries]
-    assert all(isinstance(e, NothingSaid) or e.client != 1 for c in result.clients for e in c.pool.entries)
+    assert all(isinstance(e, PlaceholderSnapshot) or e.client != 1 for c in result.clients for e in c.pool.entries)
     assert pools or case == "fedmd"
     asked = [client.index for client in result.clients if client.refused]
     said = [note for note in notes if "refused an answer and goes on without it: the message was damaged" in note]
@@ -170,7 +170,7 @@ def test_a_refused_answer_is_counted_told_once_and_left_out(
 def test_a_refused_answer_leaves_the_pool_as_it_was_and_is_saved(
     tiny: Experiment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What it would have replaced is asked about again at the next exchange, also after the run was stopped."""
+    """The entry that it would have replaced is asked about again at the next exchange, also after a stop."""
     experiment = by_rows(tiny, algorithm={"pool_size": 2, "pool_every": 2}, training={"steps": 16})
     spoil(1, monkeypatch, until=4)
     expected = train(experiment)
@@ -185,12 +185,12 @@ def test_a_refused_answer_leaves_the_pool_as_it_was_and_is_saved(
 
 
 def test_what_a_refused_answer_would_have_taught_is_not_learnt(tiny: Experiment) -> None:
-    """Where all but the own head say nothing, the own head is what teaches."""
+    """The own head teaches if it is the only candidate."""
     alone = assemble(by_rows(tiny))
     exchange(alone, step=0)
     client = alone.clients[0]
     assert client.schema is not None
-    client.pool.entries = [NothingSaid(client.schema, e.client, e.step) for e in client.pool.entries]
+    client.pool.entries = [PlaceholderSnapshot(client.schema, e.client, e.step) for e in client.pool.entries]
     algorithm = alone.resolved.algorithm
     batch = client.batches(0, 1, algorithm.plan(client, 0, 1)).at(0)
     lesson = algorithm.lesson(client, batch)
@@ -199,7 +199,7 @@ def test_what_a_refused_answer_would_have_taught_is_not_learnt(tiny: Experiment)
     assert float(algorithm.losses(client, batch, 0)["embedding"].detach()) == 0.0
 
 
-def test_an_answer_to_another_question_is_refused(tiny: Experiment) -> None:
+def test_an_answer_to_another_request_is_refused(tiny: Experiment) -> None:
     ensemble = assemble(by_rows(tiny))
     one, two = ensemble.clients[:2]
     one.owner.begin_exchange(0)
@@ -209,14 +209,14 @@ def test_an_answer_to_another_question_is_refused(tiny: Experiment) -> None:
     for other in (dataclasses.replace(request, step=4), dataclasses.replace(request, owner=1)):
         with pytest.raises(SnapshotError, match=r"client 0, step 0: client \d was asked as of step \d"):
             two.origin.accept(other, answer)
-    with pytest.raises(SnapshotError, match="says nothing about sample"):
+    with pytest.raises(SnapshotError, match="lacks sample"):
         one.origin.accept(dataclasses.replace(request, rows=PublicRows(((np.arange(6), 0),))), answer)
     with pytest.raises(SnapshotError, match="not a message of predictions"):
         one.origin.accept(request, b"")
 
 
 def test_a_pool_whose_owners_keep_it_is_saved_with_them(tiny: Experiment, tmp_path: Path) -> None:
-    """The files of a save hold each checkpoint once, and what was sent about it not at all."""
+    """The files of a save hold each checkpoint once, and no message about it."""
     folder = tmp_path / "run"
     with pytest.raises(Exception, match="stopped at step"):
         train(by_rows(tiny), folder, observer=StopAt(25))
@@ -231,14 +231,14 @@ def test_a_pool_whose_owners_keep_it_is_saved_with_them(tiny: Experiment, tmp_pa
     "wrong",
     ["tests.exchange.lab:NOTHING", "tests.exchange.lab:Unfinished", "tests.exchange.lab:gone", "surest", "a.b:c"],
 )
-def test_a_confidence_that_is_none(tiny: Experiment, wrong: str) -> None:
+def test_what_is_not_a_confidence_is_refused(tiny: Experiment, wrong: str) -> None:
     with pytest.raises(ConfigurationError, match=r"^algorithm\.confidence = ") as error:
         assemble(tiny.with_values(algorithm={"confidence": wrong}))
     assert "\n" not in str(error.value)
 
 
-def test_confidences_of_others(tiny: Experiment) -> None:
-    """A function, a class and an object of one; by table as by checkpoint."""
+def test_a_confidence_by_import_path(tiny: Experiment) -> None:
+    """A function, a class and an object work, in tables as in checkpoints."""
     short = tiny.with_values(training={"steps": 6})
     usual = train_by_hand(assemble(short))
     found = {}

@@ -1,4 +1,4 @@
-"""The rolling pool and what it holds."""
+"""The rolling pool and the snapshots in it."""
 
 from collections import Counter
 from typing import Any
@@ -54,7 +54,7 @@ def run_exchanges(experiment: Experiment, count: int) -> Ensemble:
     return ensemble
 
 
-def test_a_snapshot_is_held_once_however_many_pools_show_it(tiny: Experiment) -> None:
+def test_a_snapshot_is_in_memory_once_however_many_pools_hold_it(tiny: Experiment) -> None:
     experiment = tiny.with_values(clients=6, algorithm={"pool_size": 6})
     for count in (1, 20):
         ensemble = run_exchanges(experiment, count)
@@ -66,7 +66,7 @@ def test_a_snapshot_is_held_once_however_many_pools_show_it(tiny: Experiment) ->
     assert len(run_exchanges(experiment, 1).clients[0].pool) == 6
 
 
-def test_the_initial_pool_shows_every_neighbour(tiny: Experiment) -> None:
+def test_the_initial_pool_holds_every_neighbour(tiny: Experiment) -> None:
     ensemble = run_exchanges(tiny.with_values(clients=4, algorithm={"pool_size": 7}), 1)
     for client in ensemble.clients:
         shown = Counter(snapshot.client for snapshot in client.pool.entries)

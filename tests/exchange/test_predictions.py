@@ -1,4 +1,4 @@
-"""Tables of predictions: their encoding, what they leave out, what is refused, and that they teach the same."""
+"""Tables of predictions: their encoding, what they leave out, what is refused, and what they teach."""
 
 import contextlib
 import dataclasses
@@ -24,11 +24,11 @@ from manyheads.client.client import Client
 from manyheads.data.batches import Pixels, Rows, Samples
 from manyheads.engine.plain import exchange
 from manyheads.errors import ConfigurationError, Interrupted, SnapshotError
-from manyheads.exchange.form import Form, Precision, Rest
 from manyheads.exchange.message import DIGEST, MAGIC, Header, Table, decode
 from manyheads.exchange.owner import Owner
-from manyheads.exchange.received import PredictionsSnapshot, accept
+from manyheads.exchange.received import PredictionsSnapshot, accept_message
 from manyheads.exchange.request import PublicRows
+from manyheads.exchange.row_format import Precision, Rest, RowFormat
 from manyheads.exchange.schema import TableSchema
 from manyheads.exchange.snapshot import Snapshot
 from manyheads.outputs import Outputs
@@ -39,8 +39,8 @@ from tests.runs.conftest import StopAt
 PRECISIONS, RESTS = get_args(Precision), get_args(Rest)
 
 
-def schema(form: Form, names: NDArray[np.uint64], *, embedding: int = 0, rest: Rest = "spread") -> TableSchema:
-    """Of as many public samples as there are names, in two views; they lie among others of twice that number."""
+def schema(form: RowFormat, names: NDArray[np.uint64], *, embedding: int = 0, rest: Rest = "spread") -> TableSchema:
+    """Return a schema with a public sample for each name, in two views; they lie among twice as many others."""
     images = np.arange(2 * len(names)).astype(np.uint8).reshape(-1, 1, 1, 1)
     public = Samples(
         Pixels(images, torch.device("cpu")),
@@ -57,12 +57,12 @@ def schema(form: Form, names: NDArray[np.uint64], *, embedding: int = 0, rest: R
 
 
 def first_rows(count: int) -> PublicRows:
-    """The first public samples, in their first view."""
+    """Return the rows of the first public samples in their first view."""
     return PublicRows(((np.arange(count), 0),))
 
 
 def softmax(seed: int, *shape: int) -> Tensor:
-    """Distributions from nearly even to nearly certain."""
+    """Draw distributions from nearly even to nearly certain."""
     rng = np.random.default_rng(seed)
     sharpness = 10.0 ** rng.uniform(-1.0, 1.0, size=(*shape[:-1], 1))
     return torch.from_numpy((rng.standard_normal(shape) * sharpness).astype(np.float32)).softmax(-1)
@@ -70,7 +70,7 @@ def softmax(seed: int, *shape: int) -> Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class TeacherAnswers:
-    """What a model said about every row of a public set, and the table that tells of it."""
+    """The answers of a model about every row of a public set, and the table that holds them."""
 
     schema: TableSchema
     p_NHC: Tensor
@@ -79,19 +79,19 @@ class TeacherAnswers:
     table: Table
 
     @property
-    def form(self) -> Form:
+    def form(self) -> RowFormat:
         return self.schema.form
 
     @property
     def rows(self) -> PublicRows:
-        """Those that the table is about."""
+        """The rows of the table."""
         return PublicRows.of(np.arange(len(self.schema.names_P)), np.arange(len(self.schema.names_P)) % 2)
 
     def accept(self, message: bytes) -> PredictionsSnapshot:
-        return accept(self.schema, message, self.rows)
+        return accept_message(self.schema, message, self.rows)
 
 
-def say(seed: int, rows: int, form: Form, embedding: int = 0, rest: Rest = "spread") -> TeacherAnswers:
+def say(seed: int, rows: int, form: RowFormat, embedding: int = 0, rest: Rest = "spread") -> TeacherAnswers:
     rng = np.random.default_rng(seed)
     names = rng.integers(2**64, size=rows, dtype=np.uint64)
     p_NHC, embedding_NE = softmax(seed, rows, form.heads + 1, form.classes), rng.standard_normal((rows, embedding))
@@ -115,9 +115,9 @@ def say(seed: int, rows: int, form: Form, embedding: int = 0, rest: Rest = "spre
 
 
 @st.composite
-def forms(draw: st.DrawFn) -> Form:
+def forms(draw: st.DrawFn) -> RowFormat:
     classes = draw(st.integers(2, 300))
-    return Form(
+    return RowFormat(
         classes=classes,
         heads=draw(st.integers(1, 3)),
         top_k=draw(st.one_of(st.just(classes), st.integers(1, classes))),
@@ -137,13 +137,13 @@ tables = st.builds(
 
 
 def all_rows(known: TableSchema) -> Rows:
-    """Every public sample in the view in which the table above speaks of it."""
+    """Return every public sample in the view that it has in the table above."""
     samples = torch.from_numpy(known.public.indices)
     return Rows(samples, torch.arange(len(samples)) % 2, torch.zeros(len(samples), 1))
 
 
 @given(said=tables)
-def test_a_message_gives_back_what_was_put_in(said: TeacherAnswers) -> None:
+def test_decoding_returns_what_was_encoded(said: TeacherAnswers) -> None:
     message = said.table.encode()
     found = decode(message)
     assert found.header == said.table.header
@@ -158,7 +158,7 @@ def test_a_message_gives_back_what_was_put_in(said: TeacherAnswers) -> None:
 
 
 @given(said=tables)
-def test_the_size_of_a_message_follows_from_its_form(said: TeacherAnswers) -> None:
+def test_the_size_of_a_message_follows_from_its_header(said: TeacherAnswers) -> None:
     form, header = said.form, said.table.header
     each = {"float32": 4, "float16": 2, "uint8": 1}[form.precision]
     named = 0 if form.top_k == form.classes else 1 if form.classes <= 256 else 2
@@ -170,7 +170,7 @@ def test_the_size_of_a_message_follows_from_its_form(said: TeacherAnswers) -> No
 
 @given(said=tables)
 def test_what_is_sent_is_as_precise_as_promised(said: TeacherAnswers) -> None:
-    """float32 as it is, float16 to 2^-11 of itself, uint8 to half of 1/255; the direction of the embedding."""
+    """float32 is exact, float16 right to 2^-11 of itself, uint8 to half of 1/255; so is the embedding's direction."""
     form, arrays = said.form, decode(said.table.encode()).arrays
     exact_NHT = said.p_NHC.sort(dim=-1, descending=True).values[..., : form.top_k]
     if "classes" in arrays:
@@ -197,7 +197,7 @@ def test_what_is_sent_is_as_precise_as_promised(said: TeacherAnswers) -> None:
 
 @given(said=tables)
 def test_what_is_not_sent_is_spread_or_left_out(said: TeacherAnswers) -> None:
-    """Against a loop over rows, heads and classes in float64."""
+    """The reference is a loop over rows, heads and classes in float64."""
     form, arrays = said.form, said.table.arrays
     outputs = said.accept(said.table.encode()).outputs(all_rows(said.schema))
     assert outputs.probabilities_BHC.shape == said.p_NHC.shape
@@ -228,16 +228,16 @@ def test_what_is_not_sent_is_spread_or_left_out(said: TeacherAnswers) -> None:
 
 @given(seed=st.integers(0, 2**31), classes=st.integers(2, 300))
 def test_all_classes_in_float32_are_the_bits_that_the_model_gave(seed: int, classes: int) -> None:
-    """So a score, the logarithm of a small probability, is what the owner meant."""
-    form = Form(classes=classes, heads=2, top_k=classes, precision="float32", confidence=False)
+    """A score, the logarithm of a small probability, is therefore the owner's."""
+    form = RowFormat(classes=classes, heads=2, top_k=classes, precision="float32", confidence=False)
     said = say(seed, 4, form)
     outputs = said.accept(said.table.encode()).outputs(all_rows(said.schema))
     assert torch.equal(outputs.probabilities_BHC, said.p_NHC)
 
 
 @given(tables)
-def test_what_is_heard_without_a_message_is_what_a_message_says(said: TeacherAnswers) -> None:
-    """Bit by bit, so a GPU need not encode and decode to train on what would be received."""
+def test_quantizing_gives_what_a_message_gives(said: TeacherAnswers) -> None:
+    """The bits are the same, so a GPU need not encode and decode to train on what would be received."""
     message = said.table.encode()
     assert len(message) == said.table.header.message_size
     told = said.accept(message).outputs(all_rows(said.schema))
@@ -249,11 +249,11 @@ def test_what_is_heard_without_a_message_is_what_a_message_says(said: TeacherAns
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_client_is_heard_as_its_message_says(tiny: Experiment, precision: str) -> None:
+def test_quantized_outputs_of_a_client_are_those_of_its_message(tiny: Experiment, precision: str) -> None:
     client = assemble(predictions(tiny, precision=precision, top_k=3)).clients[0]
     assert client.schema is not None
     rows, shown = client.schema.public.named(np.arange(20), 0, torch.float32), client.snapshot(0)
-    told = accept(client.schema, client.schema.encode(shown, first_rows(20)), first_rows(20)).outputs(rows)
+    told = accept_message(client.schema, client.schema.encode(shown, first_rows(20)), first_rows(20)).outputs(rows)
     quantized = client.schema.quantized(shown.outputs(rows), torch.float32)
     assert torch.equal(quantized.probabilities_BHC, told.probabilities_BHC)
     assert quantized.embedding_BE is not None
@@ -268,11 +268,13 @@ def test_a_client_is_heard_as_its_message_says(tiny: Experiment, precision: str)
     precision=st.sampled_from(PRECISIONS),
     seed=st.integers(0, 2**31),
 )
-def test_what_a_softmax_gives_is_accepted(
+def test_the_output_of_a_softmax_is_accepted(
     classes: int, share: float, sharpness: float, precision: Precision, seed: int
 ) -> None:
-    """From even to certain, from one class to all of them, whatever rounding does; and it is read as a distribution."""
-    form = Form(classes=classes, heads=1, top_k=max(1, round(share * classes)), precision=precision, confidence=False)
+    """Even or certain, with one class or all, whatever rounding does: it is accepted and read as a distribution."""
+    form = RowFormat(
+        classes=classes, heads=1, top_k=max(1, round(share * classes)), precision=precision, confidence=False
+    )
     logits = torch.from_numpy(np.random.default_rng(seed).standard_normal((2, 1, classes))) * sharpness
     class_BHT, p_BHT = form.probabilities(logits.float().softmax(-1))
     arrays = {"names": np.arange(2), "views": np.zeros(2), "classes": class_BHT, "probabilities": p_BHT}
@@ -294,7 +296,7 @@ def test_what_a_softmax_gives_is_accepted(
 def test_all_classes_that_add_up_to_less_than_1_are_refused(
     classes: int, sharpness: float, share: float, precision: Precision, seed: int
 ) -> None:
-    form = Form(classes=classes, heads=1, top_k=classes, precision=precision, confidence=False)
+    form = RowFormat(classes=classes, heads=1, top_k=classes, precision=precision, confidence=False)
     logits = torch.from_numpy(np.random.default_rng(seed).standard_normal((2, 1, classes))) * sharpness
     _, p_BHT = form.probabilities(logits.softmax(-1) * share)
     header = Header(version=1, experiment="", client=0, step=0, rows=2, embedding=0, form=form)
@@ -304,9 +306,9 @@ def test_all_classes_that_add_up_to_less_than_1_are_refused(
 
 
 @pytest.mark.parametrize("rest", RESTS)
-def test_the_total_that_was_sent_is_what_is_divided_by(rest: Rest) -> None:
-    """Also where it is tiny: nothing here refuses what `decode` refuses."""
-    form = Form(classes=4, heads=1, top_k=2, precision="float32", confidence=False)
+def test_probabilities_are_divided_by_the_total_that_was_sent(rest: Rest) -> None:
+    """A tiny total is no exception: `decode` refuses it, `all_probabilities` does not."""
+    form = RowFormat(classes=4, heads=1, top_k=2, precision="float32", confidence=False)
     p_BHT = torch.tensor([[[3e-20, 1e-20]]])
     read_BHC = form.all_probabilities(torch.tensor([[[2, 0]]]), p_BHT, rest, torch.float32)
     assert float(read_BHC.sum()) == pytest.approx(1.0)
@@ -315,18 +317,18 @@ def test_the_total_that_was_sent_is_what_is_divided_by(rest: Rest) -> None:
 
 # Messages that somebody else could send.
 
-FORM = Form(classes=5, heads=2, top_k=3, precision="float32", confidence=True)
+FORM = RowFormat(classes=5, heads=2, top_k=3, precision="float32", confidence=True)
 GOOD = say(1, 4, FORM, embedding=3)
 MESSAGE = GOOD.table.encode()
 
 
 def sealed(content: bytes) -> bytes:
-    """With a checksum that is right."""
+    """Return a message of these bytes with a correct checksum."""
     return MAGIC + sha256(content).digest() + content
 
 
 def crafted(header: dict[str, Any] | None = None, **arrays: NDArray[Any]) -> bytes:
-    """The good message with some of its contents replaced."""
+    """Return the good message with some of its contents replaced."""
     kept = GOOD.table.header.model_dump() | (header or {})
     return Table(Header(**kept), GOOD.table.arrays | arrays).encode()
 
@@ -376,7 +378,7 @@ def test_a_message_with_a_changed_byte_is_refused(at: int, flip: int) -> None:
 @settings(max_examples=300)
 @given(at=st.integers(len(MAGIC) + DIGEST, len(MESSAGE) - 1), flip=st.integers(1, 255))
 def test_a_changed_byte_under_a_right_checksum_is_good_or_refused(at: int, flip: int) -> None:
-    """Nothing else: no other error, no warning."""
+    """Any other error or warning fails this test."""
     changed = bytearray(MESSAGE)
     changed[at] ^= flip
     with contextlib.suppress(SnapshotError):
@@ -442,7 +444,7 @@ CRAFTED: dict[str, tuple[bytes, str]] = {
     ),
     "fewer classes in a row": (
         crafted(with_form(top_k=2), classes=CLASSES[..., :2], probabilities=P[..., :2]),
-        "says the 2 largest of 5 classes",
+        "holds the 2 largest of 5 classes",
     ),
     "fewer heads": (
         crafted(with_form(heads=1), classes=CLASSES[:, :1], probabilities=P[:, :1], confidence=MEASURED[:, :1]),
@@ -480,7 +482,7 @@ def test_a_crafted_message_is_refused_in_one_line_that_says_why(name: str) -> No
 
 
 def raw_header(**values: Any) -> bytes:
-    """A message whose header holds anything."""
+    """Return a message with any values in its header."""
     header = json.loads(GOOD.table.header.model_dump_json())
     form = {key: values.pop(key) for key in list(values) if key in header["form"]}
     content = json.dumps(header | values | {"form": header["form"] | form}).encode()
@@ -509,8 +511,8 @@ HUGE: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("values", HUGE, ids=str)
-def test_numbers_in_the_header_are_not_believed(values: dict[str, Any]) -> None:
-    """They would need more memory than there is; nothing is allocated before the length of the message is compared."""
+def test_numbers_in_the_header_are_not_trusted(values: dict[str, Any]) -> None:
+    """They ask for more memory than there is; nothing is allocated before the message's length is compared."""
     with pytest.raises(SnapshotError) as error:
         accepted(raw_header(**values))
     assert "\n" not in str(error.value)
@@ -519,23 +521,23 @@ def test_numbers_in_the_header_are_not_believed(values: dict[str, Any]) -> None:
 
 def test_a_table_that_lacks_a_row_is_refused_when_it_arrives() -> None:
     lacking = {name: array[1:] for name, array in GOOD.table.arrays.items()}
-    with pytest.raises(SnapshotError, match=f"says nothing about sample {int(NAMES[0]):016x}, view 0, and 0 more"):
+    with pytest.raises(SnapshotError, match=f"lacks sample {int(NAMES[0]):016x}, view 0, and 0 more"):
         accepted(crafted({"rows": 3}, **lacking))
 
 
 def test_a_table_with_rows_that_nobody_asked_for_is_refused() -> None:
     asked = PublicRows.of(np.arange(3), np.arange(3) % 2)
     with pytest.raises(SnapshotError, match="answers 4 rows where 3 were asked"):
-        accept(GOOD.schema, MESSAGE, asked)
+        accept_message(GOOD.schema, MESSAGE, asked)
 
 
-def test_rows_are_withheld_only_where_the_form_allows_it() -> None:
+def test_rows_are_withheld_only_if_the_format_allows_it() -> None:
     with pytest.raises(SnapshotError, match="version 1"):
         accepted(raw_header(rows=3, withheld=1))
 
 
 def test_nothing_that_is_withheld_is_read(tiny: Experiment) -> None:
-    """Rows about which an owner says nothing are named; whoever reads them is told that nothing is known."""
+    """Withheld rows are named in the message, and whoever reads them sees that they are not known."""
     client = assemble(tiny.with_values(algorithm={"exchange": "predictions", "precision": "float32"})).clients[0]
     assert client.schema is not None
     form = client.schema.form.model_copy(update={"withholds": True})
@@ -544,8 +546,8 @@ def test_nothing_that_is_withheld_is_read(tiny: Experiment) -> None:
     message = schema.encode(kept, said, withheld)
     assert len(message) == schema.header(kept, said, withheld).message_size
     snapshot, direct = (
-        accept(schema, message, first_rows(9)),
-        accept(client.schema, client.schema.encode(kept, said), said),
+        accept_message(schema, message, first_rows(9)),
+        accept_message(client.schema, client.schema.encode(kept, said), said),
     )
     rows, known = (schema.public.named(np.arange(count), 0, torch.float32) for count in (9, 6))
     assert not snapshot.knows(rows)
@@ -553,19 +555,19 @@ def test_nothing_that_is_withheld_is_read(tiny: Experiment) -> None:
     assert outputs.known_B is not None
     assert outputs.known_B.tolist() == [True] * 6 + [False] * 3
     assert torch.equal(outputs.probabilities_BHC[:6], direct.outputs(known).probabilities_BHC)
-    nothing = accept(schema, schema.encode(kept, PublicRows(()), first_rows(9)), first_rows(9)).outputs(rows)
+    nothing = accept_message(schema, schema.encode(kept, PublicRows(()), first_rows(9)), first_rows(9)).outputs(rows)
     assert nothing.known_B is not None
     assert not nothing.known_B.any()
-    with pytest.raises(SnapshotError, match="says nothing about sample"):
-        accept(schema, message, first_rows(10))
+    with pytest.raises(SnapshotError, match="lacks sample"):
+        accept_message(schema, message, first_rows(10))
 
 
 def test_nothing_is_known_of_a_row_that_was_not_asked(tiny: Experiment) -> None:
-    """Neither the answer to another row nor anything else is read."""
+    """Another row's prediction is not read in its place."""
     ensemble = assemble(tiny.with_values(algorithm={"exchange": "predictions"}))
     client = ensemble.clients[0]
     assert client.schema is not None
-    snapshot = accept(client.schema, client.schema.encode(client.snapshot(0), first_rows(5)), first_rows(5))
+    snapshot = accept_message(client.schema, client.schema.encode(client.snapshot(0), first_rows(5)), first_rows(5))
     known, unknown = (client.schema.public.named(np.array([at]), 0, torch.float32) for at in (4, 5))
     assert snapshot.knows(known)
     assert not snapshot.knows(unknown)
@@ -612,7 +614,7 @@ def test_everything_in_float32_teaches_what_weights_teach(tiny: Experiment, case
 
 
 def test_fewer_classes_teach_something_else(tiny: Experiment) -> None:
-    """The comparison above can fail."""
+    """This shows that the comparison above can fail."""
     short = tiny.with_values(training={"steps": 6})
     full, few = (train_by_hand(assemble(made)) for made in (exact(short), predictions(short, top_k=1)))
     assert not torch.allclose(full, few, rtol=1e-3)
@@ -642,7 +644,7 @@ def test_a_window_of_rows_teaches_what_all_rows_teach_and_costs_less(tiny: Exper
 
 
 def test_views_come_round(tiny: Experiment) -> None:
-    """Each epoch shows the next view, and after the last the first: 72 samples in 4 1/2 steps."""
+    """Each epoch (72 samples in 4 1/2 steps) shows the next view; after the last comes the first."""
     data = {"augment": "crop-flip", "public_fraction": 0.05, "public_views": 3}
     public = assemble(predictions(tiny.with_values(data=data))).clients[0].public
     assert public is not None
@@ -654,8 +656,8 @@ def test_views_come_round(tiny: Experiment) -> None:
     assert not torch.equal(first.images, other.images)
 
 
-def test_many_views_are_asked_by_the_window(tiny: Experiment, tmp_path: Path) -> None:
-    """Where no table could hold all rows, a run is stopped and resumed exactly all the same."""
+def test_with_many_views_tables_hold_the_rows_of_a_window(tiny: Experiment, tmp_path: Path) -> None:
+    """No table could hold all rows; still, a run is stopped and resumed exactly."""
     experiment = predictions(tiny.with_values(data={"augment": "crop-flip", "public_views": 50}))
     known = assemble(experiment).clients[0].schema
     assert known is not None
@@ -674,7 +676,7 @@ def test_many_views_are_asked_by_the_window(tiny: Experiment, tmp_path: Path) ->
 
 @pytest.fixture
 def twins_npz(small_npz: Path, tmp_path: Path) -> Path:
-    """Of the 200 training images of `small_npz` every one is there four times."""
+    """Return a file with each of the 200 training images of `small_npz` four times."""
     arrays = dict(np.load(small_npz))
     for name in ("x_train", "y_train"):
         arrays[name] = np.concatenate([arrays[name][:50]] * 4)
@@ -685,7 +687,7 @@ def twins_npz(small_npz: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("pool_every", [2, 8])
 def test_equal_public_images_share_one_row(tiny: Experiment, twins_npz: Path, pool_every: int) -> None:
-    """In windows (2 steps) and in whole tables (8 steps); equal pixels are seen in equal views."""
+    """They do so in windows (2 steps) and in whole tables (8 steps); equal pixels have equal views."""
     data = {"source": "npz", "path": str(twins_npz), "public_fraction": 0.4, "augment": "crop-flip"}
     data["primary_labels"] = {"assignment": "random", "per_client": 3}
     experiment = tiny.with_values(data=data, training={"steps": 9}, algorithm={"pool_every": pool_every})
@@ -695,15 +697,15 @@ def test_equal_public_images_share_one_row(tiny: Experiment, twins_npz: Path, po
     assert known.whole == (pool_every == 8)
     assert len(known.names_P) == 80
     assert len(known.distinct) == len(np.unique(known.names_P)) < 60
-    assert known.names_P[known.twin_P].tolist() == known.names_P.tolist()
+    assert known.names_P[known.first_occurrence_P].tolist() == known.names_P.tolist()
     losses = train_by_hand(ensemble)
     assert losses.isfinite().all()
     client = ensemble.clients[0]
-    shown = accept(known, known.encode(client.snapshot(9), known.every_row))
+    shown = accept_message(known, known.encode(client.snapshot(9), known.every_row))
     said = shown.outputs(known.public.named(np.arange(80), 0, torch.float32))
     direct = client.snapshot(9).outputs(known.public.named(np.arange(80), 0, torch.float32))
     torch.testing.assert_close(said.probabilities_BHC, direct.probabilities_BHC[:, :2], rtol=1e-4, atol=1e-6)
-    assert torch.equal(said.probabilities_BHC, said.probabilities_BHC[torch.from_numpy(known.twin_P)])
+    assert torch.equal(said.probabilities_BHC, said.probabilities_BHC[torch.from_numpy(known.first_occurrence_P)])
 
 
 @pytest.mark.parametrize(("same_level", "heads"), [(False, 2), (True, 3)])
@@ -730,7 +732,7 @@ def test_the_embedding_is_sent_only_to_be_compared(tiny: Experiment, embedding: 
 def test_bytes_received_are_those_of_the_messages_in_a_window(
     tiny: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every message is for one client."""
+    """Every message of a window is for one client."""
     sizes, encode = [], TableSchema.encode
 
     def counted(self: TableSchema, *arguments: Any) -> bytes:
@@ -746,7 +748,7 @@ def test_bytes_received_are_those_of_the_messages_in_a_window(
 
 
 def test_bytes_received_are_those_of_the_whole_tables(tiny: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message counts for each client that hears it, once at each exchange."""
+    """A message counts for each client that receives it, once at each exchange."""
     quantized: dict[int, list[int]] = {0: [], 1: [], 2: []}
     apply = MHD.apply
 
@@ -764,8 +766,7 @@ def test_bytes_received_are_those_of_the_whole_tables(tiny: Experiment, monkeypa
     assert [client.bytes_received for client in ensemble.clients] == [sum(quantized[client]) for client in range(3)]
 
 
-def test_predictions_are_smaller_than_what_they_replace(tiny: Experiment) -> None:
-    """The order of precisions is the order of bytes, and weights of this run stay out of it."""
+def test_fewer_bits_mean_fewer_bytes(tiny: Experiment) -> None:
     received = {}
     for precision in PRECISIONS:
         ensemble = assemble(predictions(tiny.with_values(training={"steps": 5}), precision=precision))
@@ -780,7 +781,7 @@ def test_top_k_beyond_the_classes_is_refused(tiny: Experiment) -> None:
 
 
 def test_an_embedding_that_is_not_sent_is_not_compared(tiny: Experiment) -> None:
-    """Whatever nu_emb says; and without nu_emb none is sent."""
+    """This holds for any nu_emb; and with nu_emb = 0 none is sent."""
     lost, off = (assemble(predictions(tiny, **knobs)) for knobs in ({"send_embedding": False}, {"nu_emb": 0.0}))
     assert torch.equal(train_by_hand(lost), train_by_hand(off))
     assert lost.clients[0].bytes_received == off.clients[0].bytes_received
@@ -794,7 +795,7 @@ def test_eight_bits_keep_the_surest_class(seed: int, classes: int, scale: float)
     """Rounding never makes a class that was not sent the most likely one."""
     rng = torch.Generator().manual_seed(seed)
     p_BHC = (scale * torch.randn(8, 1, classes, generator=rng)).softmax(-1)
-    form = Form(classes=classes, heads=1, top_k=2, precision="uint8", confidence=False)
+    form = RowFormat(classes=classes, heads=1, top_k=2, precision="uint8", confidence=False)
     class_BHT, codes_BHT = form.probabilities(p_BHC)
     assert class_BHT is not None
     decoded = form.all_probabilities(class_BHT, codes_BHT, "spread", torch.float64)
@@ -820,7 +821,7 @@ def test_a_table_is_only_made_by_algorithms_that_exchange_tables(tiny: Experimen
 
 
 def test_equal_checkpoints_in_a_pool_are_answered_once(tiny: Experiment) -> None:
-    """Two clients: a first filling shows one neighbour only, as often as the pool has places."""
+    """With two clients, a first filling of the pool asks one neighbour as often as there are places."""
     experiment = predictions(tiny.with_values(clients=2), pool_size=4, targets_per_step=4)
     ensemble = assemble(experiment.with_values(data={"public_views": 50}))
     assert ensemble.clients[0].schema is not None

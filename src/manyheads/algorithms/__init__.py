@@ -32,7 +32,7 @@ def make_algorithm(config: AlgorithmConfig, trust: Trust | None = None) -> Algor
     """The algorithm that `[algorithm]` describes; code of others is imported as far as `trust` goes."""
     trust = trust or Trust()
     made: Algorithm = build_section(_find(config.name, trust), config.options(), "algorithm")
-    made.allow_code(trust)
+    made.check_code(trust)
     return made
 
 

@@ -11,9 +11,9 @@ from manyheads.client.client import Batch, Client
 from manyheads.client.plan import WindowPlan
 from manyheads.config.experiment import TrainingConfig
 from manyheads.exchange.confidence import Confidence
-from manyheads.exchange.form import Form, Rest
 from manyheads.exchange.named_confidences import CONFIDENCES
 from manyheads.exchange.request import PublicRows
+from manyheads.exchange.row_format import Rest, RowFormat
 from manyheads.exchange.snapshot import Snapshot
 from manyheads.imports import Trust
 
@@ -28,15 +28,15 @@ class Neighbours(Mapping[int, Snapshot]):
         return self.ask(client)
 
     def ask(
-        self, client: int, rows: PublicRows | None = None, *, step: int | None = None, hold: bool = False
+        self, client: int, rows: PublicRows | None = None, *, step: int | None = None, keep: bool = False
     ) -> Snapshot:
         """Ask about some public rows (None: all), as of an earlier step where one is given.
 
-        With `hold` the owner keeps that snapshot, to be asked about again: until an exchange at which it is not asked.
+        With `keep` the owner keeps that snapshot, to be asked about again: until an exchange at which it is not asked.
         """
         if client not in self._members:
             raise KeyError(client)
-        return self._ask(client, rows, step, hold)
+        return self._ask(client, rows, step, keep)
 
     def ask_self(self, rows: PublicRows | None = None) -> Snapshot:
         """Ask the client itself, as others would."""
@@ -53,7 +53,7 @@ class Neighbours(Mapping[int, Snapshot]):
 class TableContents:
     """What a table of predictions says, for an algorithm that exchanges tables."""
 
-    form: Form
+    form: RowFormat
     embedding: bool
     rest: Rest = "spread"
 
@@ -97,7 +97,7 @@ class Algorithm:
         """Whether embeddings of different widths have to be mapped."""
         return False
 
-    def allow_code(self, trust: Trust) -> None:
+    def check_code(self, trust: Trust) -> None:
         """Raise where the knobs name code that must not be imported, or that there is not."""
 
     @property

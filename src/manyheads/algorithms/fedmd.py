@@ -18,8 +18,8 @@ from manyheads.config.types import CHECKED, Count, NonNegative, Positive
 from manyheads.data.arrays import Indices
 from manyheads.data.batches import Rows, stream
 from manyheads.errors import ConfigurationError
-from manyheads.exchange.form import Form
 from manyheads.exchange.request import PublicRows
+from manyheads.exchange.row_format import RowFormat
 from manyheads.exchange.snapshot import Snapshot
 from manyheads.seeds import generator
 
@@ -65,7 +65,7 @@ class FedMD(Algorithm):
         return self.first_public_steps > 0
 
     def tables(self, heads: int, classes: int) -> TableContents:
-        form = Form(classes=classes, heads=1, top_k=classes, precision="float32", confidence=False)
+        form = RowFormat(classes=classes, heads=1, top_k=classes, precision="float32", confidence=False)
         return TableContents(form, embedding=False)
 
     def check(self, steps: int, classes: int) -> None:

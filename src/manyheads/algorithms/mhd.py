@@ -19,10 +19,10 @@ from manyheads.config.experiment import TrainingConfig
 from manyheads.config.types import CHECKED, Entries, Fraction, NonNegative, Positive, Section
 from manyheads.errors import ConfigurationError
 from manyheads.exchange.confidence import Confidence
-from manyheads.exchange.form import Form, Precision, Rest
-from manyheads.exchange.named_confidences import allow_confidence, confidence_named
+from manyheads.exchange.named_confidences import check_confidence, confidence_named
 from manyheads.exchange.pool import draw_targets
 from manyheads.exchange.request import NO_ROWS
+from manyheads.exchange.row_format import Precision, Rest, RowFormat
 from manyheads.exchange.snapshot import Snapshot
 from manyheads.imports import Trust
 from manyheads.outputs import Outputs
@@ -79,8 +79,8 @@ class MHD(Algorithm):
     def group_every(self) -> int:
         return self.average_every
 
-    def allow_code(self, trust: Trust) -> None:
-        allow_confidence(self.confidence, trust)
+    def check_code(self, trust: Trust) -> None:
+        check_confidence(self.confidence, trust)
 
     @property
     def measure(self) -> Confidence:
@@ -140,7 +140,7 @@ class MHD(Algorithm):
         """The last head teaches nobody, unless others learn from the same level."""
         if self.exchange == "weights":
             return None
-        form = Form(
+        form = RowFormat(
             classes=classes,
             heads=heads if self.same_level else heads - 1,
             top_k=self.top_k or min(DEFAULT_TOP_K, classes),
@@ -212,7 +212,7 @@ class MHD(Algorithm):
             *((*snapshot, rows[snapshot]) for snapshot in pool),
             *((*old, NO_ROWS) for old in sorted(leaving)),
         ]
-        return [neighbours.ask(owner, asked, step=at, hold=True) for owner, at, asked in due_or_not]
+        return [neighbours.ask(owner, asked, step=at, keep=True) for owner, at, asked in due_or_not]
 
     def apply(self, client: Client, received: list[Snapshot], step: int) -> None:
         """Into the pool; what was said anew about a snapshot that is there takes its place."""
@@ -262,7 +262,7 @@ class MHD(Algorithm):
         """All that may teach each auxiliary head, with their confidences."""
         own = Outputs(logits_BHC.softmax(-1), embedding_BE)
         return distillation.candidates(
-            self.measure.measured(own, self.measure.loaded(client.memory)),
+            self.measure.with_confidence(own, self.measure.loaded(client.memory)),
             foreign,
             self.measure,
             same_level=self.same_level,

@@ -130,7 +130,9 @@ class Client:
     origin: Origin  # of its snapshots
     bytes_received: int = 0
     refused: int = 0  # answers that could not be used
-    holds_of: set[int] = field(default_factory=set)  # those that keep a snapshot about which this client asks again
+    owners_keeping: set[int] = field(
+        default_factory=set
+    )  # those that keep a snapshot about which this client asks again
     data_seconds: float = 0.0  # spent on drawing and gathering batches
     memory: dict[str, Tensor] = field(default_factory=dict)  # what an algorithm keeps of it between two exchanges
 

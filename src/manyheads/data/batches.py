@@ -106,7 +106,7 @@ class Samples:
         augment: str,
         views_of: int,
         views: int | None = None,
-        twins: Indices | None = None,
+        first_occurrence: Indices | None = None,
     ) -> None:
         self.pixels, self._labels = pixels, labels  # of the whole set; only `indices` are read
         self.indices = indices
@@ -114,7 +114,7 @@ class Samples:
         self._views_of = views_of  # whose views: the client's own, or EVERYONE's where peers must see the same pixels
         self._augment = augment
         self.views = views  # how many different views there are; None: a new one each epoch
-        self._twins = twins  # for each sample the first one with the same pixels: they are shown in the same views
+        self._first_occurrence = first_occurrence  # by sample: equal pixels are shown in equal views
         self._epoch_cache: dict[int, tuple[Indices, NDArray[np.int16] | None]] = {}
         self._view_cache: dict[int, NDArray[np.int16] | None] = {}
 
@@ -203,7 +203,9 @@ class Samples:
         if view not in self._view_cache:
             rng = generator(self._seed, f"{self._purpose} views", self._views_of, view)
             drawn = draw_views(self._augment, rng, len(self), self.pixels.size)
-            self._view_cache = {view: drawn if drawn is None or self._twins is None else drawn[self._twins]}
+            self._view_cache = {
+                view: drawn if drawn is None or self._first_occurrence is None else drawn[self._first_occurrence]
+            }
         return self._view_cache[view]
 
     def _tensor(self, array: NDArray[np.integer]) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from manyheads.client.state import ClientState, Snapshots, owner_of
 from manyheads.evaluation.accuracy import Scores
 from manyheads.evaluation.taught import Taught
-from manyheads.exchange.request import Request, Subject
+from manyheads.exchange.request import Request, RequestKey
 from manyheads.runs.record import Saved
 
 Progress = Callable[[int], None]  # is told how many client-steps were taken
@@ -90,18 +90,18 @@ class Engine(ABC):
         if any(own is None for own in asked):
             return
         by_owner: dict[int, list[Request]] = {}
-        away: list[set[Subject]] = [set() for _ in asked]  # by worker: what it hears from others
+        away: list[set[RequestKey]] = [set() for _ in asked]  # by worker: what it hears from others
         for worker, own in enumerate(asked):
             for request in own or ():
                 by_owner.setdefault(self._home_of[request.owner], []).append(request)
                 if self._home_of[request.owner] != worker:
-                    away[worker].add(request.subject)
+                    away[worker].add(request.key)
         travels = set().union(*away)
-        answers: dict[Subject, Any] = {}
-        owners = {worker: (own, {r.subject for r in own} & travels) for worker, own in sorted(by_owner.items())}
+        answers: dict[RequestKey, Any] = {}
+        owners = {worker: (own, {r.key for r in own} & travels) for worker, own in sorted(by_owner.items())}
         for found in self.ask("answer", owners):
             answers.update(found)
-        came = [{subject: answers[subject] for subject in sorted(own, key=str)} for own in away]
+        came = [{key: answers[key] for key in sorted(own, key=str)} for own in away]
         for notes in self.ask(end, {worker: (own, step) for worker, own in enumerate(came)}):
             self._notes += notes
 

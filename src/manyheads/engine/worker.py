@@ -18,10 +18,10 @@ from manyheads.engine.base import Progress, Window, WindowLosses
 from manyheads.errors import START_AGAIN, RunError, SnapshotError
 from manyheads.evaluation.accuracy import Scores, score
 from manyheads.evaluation.taught import Taught, who_taught_whom
-from manyheads.exchange.asking import Answers, Asking, Promise
-from manyheads.exchange.request import Request, Subject
+from manyheads.exchange.promises import CheckedAnswers, Promise, RequestCollector
+from manyheads.exchange.request import Request, RequestKey
 from manyheads.exchange.snapshot import Snapshot
-from manyheads.exchange.transport import Answer, InMemory, Transport
+from manyheads.exchange.transport import Answer, InMemoryTransport, Transport
 from manyheads.setup.build import Ensemble
 
 
@@ -46,8 +46,8 @@ class Worker:
         groups = {node: group for node, group in enumerate(ensemble.resolved.groups) if group[0] in by_index}
         self._nodes = {node: [by_index[member] for member in group] for node, group in groups.items()}
         self._asked: dict[int, list[Snapshot | Promise]] = {}  # by node, as `collect` gave it
-        self._answers: dict[Subject, Answer | SnapshotError] = {}  # of clients here
-        self._transport: Transport = InMemory()
+        self._answers: dict[RequestKey, Answer | SnapshotError] = {}  # of clients here
+        self._transport: Transport = InMemoryTransport()
         for client in ensemble.clients:
             self._transport.serve(client.index, partial(client.owner.answer, encode=trainer.encodes))
         self._told: set[tuple[int, int]] = set()  # askers and owners of whom it was said that an answer was refused
@@ -89,23 +89,23 @@ class Worker:
         self._asked, self._answers = {}, {}
         for node, members in self._nodes.items():
             client = members[0]
-            asking = Asking(client.index, lambda other: resolved.groups[other][0], step)
-            neighbours = Neighbours(resolved.graph.neighbours(node, step), asking.ask)
+            collector = RequestCollector(client.index, lambda other: resolved.groups[other][0], step)
+            neighbours = Neighbours(resolved.graph.neighbours(node, step), collector.ask)
             self._asked[node] = list(collect(client, neighbours, step))
-            made += asking.requests(client.holds_of)
-            client.holds_of = asking.owners_held
+            made += collector.requests(client.owners_keeping)
+            client.owners_keeping = collector.owners_keeping
         return made
 
-    def answer(self, requests: Sequence[Request], travels: Container[Subject]) -> dict[Subject, Any]:
+    def answer(self, requests: Sequence[Request], travels: Container[RequestKey]) -> dict[RequestKey, Any]:
         """Do the second part: answer what clients here are asked; return what travels to other workers."""
         for request in requests:
             try:
-                self._answers[request.subject] = self._transport.ask(request)
+                self._answers[request.key] = self._transport.ask(request)
             except SnapshotError as error:
-                self._answers[request.subject] = error
+                self._answers[request.key] = error
         for client in self._e.clients:
             client.owner.end_exchange()
-        return {subject: self.send(answer) for subject, answer in self._answers.items() if subject in travels}
+        return {key: self.send(answer) for key, answer in self._answers.items() if key in travels}
 
     def send(self, answer: Answer | SnapshotError) -> Any:
         """Return an answer in the form in which it travels to other workers: within one process, as it is."""
@@ -116,7 +116,7 @@ class Worker:
         answer: Answer | SnapshotError = sent
         return answer
 
-    def apply(self, came: Mapping[Subject, Any], step: int) -> list[str]:
+    def apply(self, came: Mapping[RequestKey, Any], step: int) -> list[str]:
         """Do the third part: take in what was answered; return notes about what was refused."""
         algorithm, notes = self._e.resolved.algorithm, list[str]()
         for client, received in self._received(came, notes):
@@ -124,7 +124,7 @@ class Worker:
             algorithm.apply(client, received, step)
         return notes
 
-    def refresh(self, came: Mapping[Subject, Any], step: int) -> list[str]:
+    def refresh(self, came: Mapping[RequestKey, Any], step: int) -> list[str]:
         """Take in what was asked again: it was received, and counted, before."""
         notes = list[str]()
         for client, received in self._received(came, notes):
@@ -132,14 +132,14 @@ class Worker:
                 client.pool.refresh(snapshot)
         return notes
 
-    def _received(self, came: Mapping[Subject, Any], notes: list[str]) -> Iterator[tuple[Client, list[Snapshot]]]:
+    def _received(self, came: Mapping[RequestKey, Any], notes: list[str]) -> Iterator[tuple[Client, list[Snapshot]]]:
         """Give each client what it asked for. What was refused is counted, told once and left out."""
-        answers = Answers(
-            self._e.origins, self._answers | {subject: self.receive(sent) for subject, sent in came.items()}
+        answers = CheckedAnswers(
+            self._e.origins, self._answers | {key: self.receive(sent) for key, sent in came.items()}
         )
         for node, asked in self._asked.items():
             client, received = self._nodes[node][0], list[Snapshot]()
-            for found in answers.to(asked):
+            for found in answers.fulfil(asked):
                 if not isinstance(found, tuple):
                     received.append(found)
                     continue
@@ -174,7 +174,7 @@ class Worker:
                 raise RunError(f"the last save: what is kept of {client.name} does not fit its model; {START_AGAIN}")
             client.owner.restore(snapshot for snapshot in entries.values() if snapshot.client == client.index)
             pool = [entries[name] for name in states[client.index].pool]
-            client.pool.entries = [origins[snapshot.client].held(snapshot) for snapshot in pool]
+            client.pool.entries = [origins[snapshot.client].pool_entry(snapshot) for snapshot in pool]
 
 
 def average_group(members: Sequence[Client], step: int) -> None:

@@ -1,7 +1,7 @@
-"""How much a sample is like what its owner trained on: a density model of private embeddings.
+"""A density model of private embeddings: how much a sample is like those that its owner trained on.
 
-The paper suggests such a model as a better confidence than the largest probability. It is fitted and asked by the
-owner; what another client sees of it is one number per public row, never the model and never a private sample.
+The paper suggests such a model as a better confidence than the largest probability. The owner fits it and evaluates it;
+another client sees one number per public row, never the model and never a private sample.
 """
 
 import dataclasses
@@ -26,8 +26,8 @@ SHRINKAGE = 0.1  # towards equal variances: there are few private samples for a 
 class Density:
     """A Gaussian around the embeddings of each private label, with one covariance for all. Never in bfloat16.
 
-    L is the number of classes: one without a private sample stands where another stands, so that a density is of one
-    shape, whichever samples were drawn.
+    L is the number of classes: one without a private sample gets the mean of another, so that every density has the
+    same shape, whichever samples were drawn.
     """
 
     means_LE: Tensor
@@ -37,7 +37,7 @@ class Density:
     @classmethod
     @torch.no_grad()
     def fit(cls, embedding_RE: Tensor, labels_R: Tensor, classes: int) -> "Density":
-        """From the embeddings of R private samples. Only their direction counts, as in embedding distillation."""
+        """Fit to the embeddings of R private samples. Only their direction counts, as in embedding distillation."""
         with torch.autocast(embedding_RE.device.type, enabled=False):
             dtype = torch.promote_types(embedding_RE.dtype, torch.float32)
             unit_RE = normalize(embedding_RE.to(dtype), dim=-1)
@@ -58,19 +58,22 @@ class Density:
             return dataclasses.replace(fitted, scale_2=distance_R[[len(distance_R) // 2, -1]])
 
     def distance(self, embedding_BE: Tensor) -> Tensor:
-        """The Mahalanobis distance to the nearest label's centre."""
+        """Return the Mahalanobis distance to the nearest label's mean."""
         with torch.autocast(embedding_BE.device.type, enabled=False):
             unit_BE = normalize(embedding_BE.to(self.whitening_EE.dtype), dim=-1)
             return torch.cdist(unit_BE @ self.whitening_EE, self.means_LE @ self.whitening_EE).amin(-1)
 
     def typicality(self, embedding_BE: Tensor) -> Tensor:
-        """From 1, as near as the owner's own samples are, to 0, far from all of them: each by its own measure."""
+        """Return 1 for a sample as near as the owner's own mostly are, falling to 0 far from all of them.
+
+        Near and far are measured by the owner's own samples: exp(-max(0, (d - median) / (largest - median))^2).
+        """
         middle, far = self.scale_2
         beyond_B = (self.distance(embedding_BE) - middle) / (far - middle).clamp_min(1e-6)
         return torch.exp(-beyond_B.clamp_min(0.0).square())
 
     def confidence(self, p_BHC: Tensor, embedding_BE: Tensor) -> Tensor:
-        """B x H: the largest probability, of which the main head keeps as much as the sample is typical.
+        """Return the largest probability (B x H); the main head's is multiplied by how typical the sample is.
 
         The main head saw private samples only. The auxiliary heads were taught on the public set itself.
         """
@@ -80,7 +83,7 @@ class Density:
 
 
 class DensityConfidence(Confidence):
-    """The largest probability, of which the main head keeps as much as the sample is like the owner's private ones."""
+    """The largest probability; the main head's falls as a sample differs from the owner's private ones."""
 
     fitted: ClassVar[bool] = True
     name: ClassVar[str] = "density"

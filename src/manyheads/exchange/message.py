@@ -1,11 +1,11 @@
-"""What travels: a table of what a model says about named rows of the public set, and its encoding in bytes.
+"""Messages: a table of a model's predictions for named rows of the public set, and its encoding in bytes.
 
-A row is (public sample, view). The sample is named by a hash of its pixels, the view by its number, so both sides speak
-of the same pixels. For each row and head the table holds the `top_k` largest probabilities and their classes; beside
-them, where it is asked for, the confidence that the owner measured and the direction of the embedding.
+A row is (public sample, view). The sample is named by a hash of its pixels, the view by its number, so both sides mean
+the same pixels. For each row and head the table holds the `top_k` largest probabilities and their classes; beside them,
+if asked for, the confidence that the owner measured and the direction of the embedding.
 
 One message:  magic | SHA-256 of all that follows | length of the header | header (JSON) | arrays
-Arrays:       names, views, classes (none where all are sent), probabilities, confidence, embedding; little-endian,
+Arrays:       names, views, classes (none if all are sent), probabilities, confidence, embedding; little-endian,
               one after the other; their sizes follow from the header.
 Decoding trusts nothing: whatever is not exactly this is a SnapshotError.
 """
@@ -22,20 +22,22 @@ from pydantic import Field, ValidationError, model_validator
 
 from manyheads.config.types import Count, Section
 from manyheads.errors import SnapshotError
-from manyheads.exchange.form import Form
+from manyheads.exchange.row_format import RowFormat
 
 MAGIC, DIGEST = b"MHPREDICT", 32
 
 
 class Header(Section):
+    """The header of a message: whose table it is, of which step, and the sizes of its arrays."""
+
     version: Literal[1]
     experiment: str
     client: Count
     step: Count
     rows: Annotated[int, Field(ge=0, lt=2**40)]
     embedding: Annotated[int, Field(ge=0, lt=2**24)]  # its width; 0: not sent
-    form: Form
-    withheld: Annotated[int, Field(ge=0, lt=2**40)] = 0  # rows that are named and about which nothing is said
+    form: RowFormat
+    withheld: Annotated[int, Field(ge=0, lt=2**40)] = 0  # rows that are named, without a prediction
 
     @model_validator(mode="after")
     def _may_withhold(self) -> Self:
@@ -49,7 +51,7 @@ class Header(Section):
 
     @property
     def array_sizes(self) -> dict[str, int]:
-        """Bytes of each array that follows."""
+        """The bytes of each array that follows."""
         layout = self.form.layout(self.rows, self.embedding, self.withheld)
         return {name: np.dtype(kind).itemsize * math.prod(shape) for name, (kind, shape) in layout.items()}
 
@@ -72,13 +74,13 @@ class Table:
 
 
 def decode(message: bytes) -> Table:
-    """The table that a message holds, or a SnapshotError that says what is wrong with it."""
+    """Return the table that a message holds, or raise a SnapshotError that says what is wrong with it."""
     start = len(MAGIC) + DIGEST
     if len(message) < start + 4 or message[: len(MAGIC)] != MAGIC:
         raise SnapshotError("not a message of predictions; is the sender another program?")
     content = message[start:]
     if hashlib.sha256(content).digest() != message[len(MAGIC) : start]:
-        raise SnapshotError("the message was damaged on its way (its checksum differs); have it sent again")
+        raise SnapshotError("the message was damaged on its way (its checksum differs); ask for it again")
     (size,) = struct.unpack_from("<I", content)
     try:
         header = Header.model_validate_json(content[4 : 4 + size])
@@ -104,7 +106,7 @@ def _arrays(header: Header, content: bytes) -> dict[str, NDArray[Any]]:
 
 
 def _check_numbers(table: Table) -> None:
-    """Everything that a table must be, whoever reads it."""
+    """Check everything that must be true of any table, whoever reads it."""
     header, arrays = table.header, table.arrays
     who = f"client {header.client}, step {header.step}"
     p_NHT = arrays["probabilities"].astype(np.float64) / (255.0 if header.form.precision == "uint8" else 1.0)

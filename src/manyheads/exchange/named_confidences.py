@@ -6,14 +6,14 @@ from typing import Any
 
 from manyheads.config.messages import nearest
 from manyheads.errors import ConfigurationError
-from manyheads.exchange.confidence import Confidence, FromProbabilities, entropy, margin, max_probability
+from manyheads.exchange.confidence import Confidence, ProbabilityConfidence, entropy, margin, max_probability
 from manyheads.exchange.density import DensityConfidence
 from manyheads.imports import Trust, find
 
 CONFIDENCES: dict[str, Confidence] = {
-    "max_probability": FromProbabilities(max_probability),
-    "entropy": FromProbabilities(entropy),
-    "margin": FromProbabilities(margin),
+    "max_probability": ProbabilityConfidence(max_probability),
+    "entropy": ProbabilityConfidence(entropy),
+    "margin": ProbabilityConfidence(margin),
     "density": DensityConfidence(),
 }
 KEY = "algorithm.confidence"
@@ -21,12 +21,12 @@ A_CONFIDENCE = "a manyheads.exchange.confidence.Confidence, or a function of pro
 
 
 def confidence_named(name: str) -> Confidence:
-    """Return the confidence of a name that was allowed before: by `allow_confidence`, or because it is ours."""
+    """Return the confidence of a name: a built-in one, or one whose code `check_confidence` has allowed."""
     return CONFIDENCES[name] if name in CONFIDENCES else _imported(name)
 
 
-def allow_confidence(name: str, trust: Trust) -> None:
-    """Raise where there is no such confidence, or where its code must not be imported."""
+def check_confidence(name: str, trust: Trust) -> None:
+    """Raise if there is no such confidence, or if its code must not be imported."""
     if name in CONFIDENCES:
         return
     if ":" not in name:
@@ -42,7 +42,7 @@ def _imported(name: str) -> Confidence:
     found = find(name, KEY, _is_confidence, A_CONFIDENCE, Trust.in_user())
     if isinstance(found, Confidence):
         return found
-    made: Confidence = found() if isinstance(found, type) else FromProbabilities(found)
+    made: Confidence = found() if isinstance(found, type) else ProbabilityConfidence(found)
     return made
 
 

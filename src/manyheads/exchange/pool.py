@@ -11,7 +11,10 @@ from manyheads.seeds import generator
 class Pool:
     """At most `size` snapshots of other clients; a new one replaces a random entry once the pool is full.
 
-    Entries are shared: a snapshot that several pools show is one object in memory.
+    Entries are shared: a snapshot in several pools is one object in memory.
+
+    >>> Pool(size=8, entries=["a", "b", "c"]).draw(targets_per_step=2, seed=0, client=3, step=417)
+    [0, 2]
     """
 
     def __init__(self, size: int, entries: Sequence[Snapshot] = ()) -> None:
@@ -22,29 +25,29 @@ class Pool:
         return len(self.entries)
 
     def add(self, snapshot: Snapshot, seed: int, client: int, step: int) -> None:
-        """Take in what `client` received at `step`."""
+        """Add the snapshot that `client` received at `step`."""
         place = self.next_place(seed, client, step)
         self.entries[place : place + 1] = [snapshot]
 
     def next_place(self, seed: int, client: int, step: int) -> int:
-        """Return the number of the entry that a new snapshot becomes."""
+        """Return the place of a new snapshot among the entries."""
         if len(self.entries) < self.size:
             return len(self.entries)
         return int(generator(seed, "replaced entry", client, step).integers(self.size))
 
     def refresh(self, snapshot: Snapshot) -> None:
-        """Put what an owner said anew in the place of what it said before about the same snapshot."""
+        """Replace an entry by a newer answer about the same snapshot."""
         for number, entry in enumerate(self.entries):
             if (entry.client, entry.step) == (snapshot.client, snapshot.step):
                 self.entries[number] = snapshot
 
     def draw(self, targets_per_step: int, seed: int, client: int, step: int) -> list[int]:
-        """Return which entries teach `client` at `step`: drawn without replacement, all where there are fewer."""
+        """Return which entries teach `client` at `step`: drawn without replacement, all if there are fewer."""
         return draw_targets(len(self.entries), targets_per_step, seed, client, step)
 
 
 def draw_targets(entries: int, targets_per_step: int, seed: int, client: int, step: int) -> list[int]:
-    """Return which of so many entries teach `client` at `step`."""
+    """Draw which of so many entries teach `client` at `step`."""
     rng = generator(seed, "targets", client, step)
     drawn: list[int] = rng.permutation(np.arange(entries))[:targets_per_step].tolist()
     return drawn

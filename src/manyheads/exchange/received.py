@@ -1,4 +1,4 @@
-"""Snapshots that are tables of predictions, in the hands of their receiver."""
+"""Snapshots that are tables of predictions, as their receiver has them."""
 
 import numpy as np
 import torch
@@ -13,11 +13,11 @@ from manyheads.exchange.schema import TableSchema
 from manyheads.exchange.weights import WeightsSnapshot
 from manyheads.outputs import Outputs
 
-NOT_THERE, WITHHELD = -1, -2  # in the place of a row's number
+MISSING, WITHHELD = -1, -2  # in the place of a row's number
 
 
-def accept(schema: TableSchema, message: bytes, asked: PublicRows | None = None) -> "PredictionsSnapshot":
-    """Return a message that fits this experiment and answers every row that was asked (None: all), ready to be read.
+def accept_message(schema: TableSchema, message: bytes, asked: PublicRows | None = None) -> "PredictionsSnapshot":
+    """Return the snapshot in a message that fits this experiment and answers every row that was asked (None: all).
 
     Anything else is refused with a SnapshotError.
     """
@@ -29,38 +29,38 @@ def accept(schema: TableSchema, message: bytes, asked: PublicRows | None = None)
     if header.client >= len(schema.embedding_widths):
         raise SnapshotError(f"{who}: there are only {len(schema.embedding_widths)} clients")
     if header.form != schema.form or header.embedding != schema.embedding_widths[header.client]:
-        raise SnapshotError(f"{who}: says {_shown(header)}, which is not what this experiment exchanges")
-    return PredictionsSnapshot(schema, message, table, _numbers(schema, table, asked, who))
+        raise SnapshotError(f"{who}: holds {_described(header)}, which is not what this experiment exchanges")
+    return PredictionsSnapshot(schema, message, table, _row_numbers(schema, table, asked, who))
 
 
-def _numbers(schema: TableSchema, table: Table, asked: PublicRows | None, who: str) -> NDArray[np.int64]:
-    """Return for each public sample and view the number of its row in a table: exactly those that were asked."""
+def _row_numbers(schema: TableSchema, table: Table, asked: PublicRows | None, who: str) -> NDArray[np.int64]:
+    """Return for each public sample and view the number of its row in a table of exactly the rows that were asked."""
     names, views = table.arrays["names"], table.arrays["views"]
     position = schema.positions_of(names)
     unknown = np.flatnonzero(schema.names_P[position] != names)
     if len(unknown):
         raise SnapshotError(
-            f"{who}: speaks of sample {int(names[unknown[0]]):016x}, which is not in the public set; "
+            f"{who}: names sample {int(names[unknown[0]]):016x}, which is not in the public set; "
             "all clients need the same one"
         )
     if (views >= schema.views).any():
-        raise SnapshotError(f"{who}: speaks of view {views.max()}; data.public_views = {schema.views}")
-    row_PV = np.full((len(schema.names_P), schema.views), NOT_THERE, dtype=np.int64)
+        raise SnapshotError(f"{who}: names view {views.max()}; data.public_views = {schema.views}")
+    row_PV = np.full((len(schema.names_P), schema.views), MISSING, dtype=np.int64)
     row_PV[position, views] = np.where(np.arange(len(names)) < table.header.rows, np.arange(len(names)), WITHHELD)
     due = schema.every_row if asked is None else asked
     for positions, view in due:
-        missing = positions[row_PV[positions, view] == NOT_THERE]
+        missing = positions[row_PV[positions, view] == MISSING]
         if len(missing):
             raise SnapshotError(
-                f"{who}: says nothing about sample {int(schema.names_P[missing[0]]):016x}, view {view}, and "
+                f"{who}: lacks sample {int(schema.names_P[missing[0]]):016x}, view {view}, and "
                 f"{len(missing) - 1} more that were asked; the sender must answer every row"
             )
     if len(names) > len(due):
         raise SnapshotError(f"{who}: answers {len(names)} rows where {len(due)} were asked")
-    return np.asarray(row_PV[schema.twin_P])
+    return np.asarray(row_PV[schema.first_occurrence_P])
 
 
-def _shown(header: Header) -> str:
+def _described(header: Header) -> str:
     form = header.form
     return (
         f"the {form.top_k} largest of {form.classes} classes of {form.heads} heads in {form.precision}, "
@@ -69,7 +69,7 @@ def _shown(header: Header) -> str:
 
 
 class _Received:
-    """A snapshot whose owner's checkpoint is elsewhere."""
+    """A snapshot without a checkpoint in this process."""
 
     source = None
 
@@ -84,12 +84,12 @@ class PredictionsSnapshot(_Received):
         self.client, self.step = table.header.client, table.header.step
         self._schema, self._message = schema, message
         device = schema.public.pixels.device
-        held = {name: array.copy() for name, array in table.arrays.items() if name not in ("names", "views")}
-        if "classes" in held:
-            held["classes"] = held["classes"].astype(np.int32)  # torch does little with uint16
-        self._arrays = {name: torch.from_numpy(array).to(device) for name, array in held.items()}
+        arrays = {name: array.copy() for name, array in table.arrays.items() if name not in ("names", "views")}
+        if "classes" in arrays:
+            arrays["classes"] = arrays["classes"].astype(np.int32)  # torch does little with uint16
+        self._arrays = {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
         self._row_PV = torch.from_numpy(row_PV).to(device)
-        self._all_said = bool((row_PV >= 0).all())
+        self._answers_all = bool((row_PV >= 0).all())
         self._public = torch.from_numpy(schema.public.indices).to(device)
 
     @property
@@ -97,17 +97,17 @@ class PredictionsSnapshot(_Received):
         return len(self._message)
 
     def knows(self, rows: Rows) -> bool:
-        """Return whether it says something about each of these rows."""
+        """Tell whether the table holds a prediction for each of these rows."""
         return bool((self._rows(rows) >= 0).all())
 
     def outputs(self, rows: Rows) -> Outputs:
-        """Return what was sent. About rows that were withheld, or not asked, it says nothing (`Outputs.known_B`)."""
+        """Return what was sent; `known_B` marks the rows that were asked for and not withheld."""
         form, dtype = self._schema.form, rows.images.dtype
         row_B, known_B = self._rows(rows), None
-        if not (self._all_said or bool((row_B >= 0).all())):
+        if not (self._answers_all or bool((row_B >= 0).all())):
             known_B, row_B = row_B >= 0, row_B.clamp_min(0)
             if not len(self._arrays["probabilities"]):
-                return nothing_said(self._schema, self.client, rows)
+                return unknown_outputs(self._schema, self.client, rows)
         class_BHT = self._arrays["classes"][row_B].long() if form.names_classes else None
         p_BHC = form.all_probabilities(class_BHT, self._arrays["probabilities"][row_B], self._schema.rest, dtype)
         confidence_BH = self._arrays["confidence"][row_B].to(dtype) if form.confidence else None
@@ -115,7 +115,7 @@ class PredictionsSnapshot(_Received):
         return Outputs(p_BHC, embedding_BE, confidence_BH, known_B)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the message; where tables hold only some rows, the owner keeps what answers about all of them."""
+        """Return the message, or nothing if tables hold only some rows: the owner keeps what answers about all."""
         if not self._schema.whole:
             return {}
         return {"message": torch.frombuffer(bytearray(self._message), dtype=torch.uint8)}
@@ -126,7 +126,7 @@ class PredictionsSnapshot(_Received):
 
 
 class UnencodedTable:
-    """A table that does not leave the process of its owner: nothing is encoded, and what is read has the same bits."""
+    """A table that does not leave its owner's process: nothing is encoded, and what is read has the same bits."""
 
     def __init__(self, schema: TableSchema, kept: WeightsSnapshot, rows: PublicRows) -> None:
         self.client, self.step, self.source = kept.client, kept.step, kept
@@ -147,8 +147,8 @@ class UnencodedTable:
         return {}
 
 
-class NothingSaid(_Received):
-    """A snapshot whose owner keeps it, and that says nothing yet: no row of it is due, or its answer was refused."""
+class PlaceholderSnapshot(_Received):
+    """A snapshot without predictions, which its owner keeps: no row of it is due, or the answer was refused."""
 
     nbytes = 0
 
@@ -156,14 +156,14 @@ class NothingSaid(_Received):
         self.client, self.step, self._schema = client, step, schema
 
     def outputs(self, rows: Rows) -> Outputs:
-        return nothing_said(self._schema, self.client, rows)
+        return unknown_outputs(self._schema, self.client, rows)
 
     def tensors(self) -> dict[str, Tensor]:
         return {}
 
 
-def nothing_said(schema: TableSchema, client: int, rows: Rows) -> Outputs:
-    """Return outputs of which nothing may be used."""
+def unknown_outputs(schema: TableSchema, client: int, rows: Rows) -> Outputs:
+    """Return outputs of a client for rows without predictions: none of them is known."""
     size, like = len(rows.samples), rows.images
     width = schema.embedding_widths[client]
     return Outputs(

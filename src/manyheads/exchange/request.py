@@ -1,4 +1,4 @@
-"""What one client asks another: as of which step, about which rows of the public set."""
+"""The request of one client to another: a snapshot as of a step, or its answer about rows of the public set."""
 
 import hashlib
 import zlib
@@ -15,13 +15,18 @@ from manyheads.data.arrays import Indices
 
 @dataclass(frozen=True, eq=False)
 class PublicRows:
-    """Rows of the public set: for each view the positions of public samples, in order and each once."""
+    """Rows of the public set: for each view the positions of public samples, in order and each once.
+
+    >>> rows = PublicRows.of(np.array([7, 3, 7]), views=np.array([0, 0, 1]))
+    >>> [(positions.tolist(), view) for positions, view in rows]
+    [([3, 7], 0), ([7], 1)]
+    """
 
     by_view: tuple[tuple[Indices, int], ...]
 
     @classmethod
     def of(cls, positions: Indices, views: NDArray[np.int64]) -> Self:
-        """Return rows that are named in any order, perhaps more than once."""
+        """Return the rows of (position, view) pairs in any order, perhaps with repetitions."""
         return cls(tuple((np.unique(positions[views == view]), int(view)) for view in np.unique(views)))
 
     def __len__(self) -> int:
@@ -31,8 +36,8 @@ class PublicRows:
         return iter(self.by_view)
 
     @cached_property
-    def name(self) -> bytes:
-        """Equal for equal rows."""
+    def digest(self) -> bytes:
+        """A hash: equal for equal rows."""
         found = hashlib.blake2b(digest_size=16)
         for positions, view in self.by_view:
             found.update(view.to_bytes(8, "little") + len(positions).to_bytes(8, "little"))
@@ -40,7 +45,7 @@ class PublicRows:
         return found.digest()
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Travel as a bit for each public sample, compressed: a request is to be small beside its answer."""
+        """Pickle as one bit for each public sample, compressed: a request is to be small beside its answer."""
         return _unpacked, (tuple((zlib.compress(_bits(positions), 9), view) for positions, view in self.by_view),)
 
 
@@ -58,20 +63,20 @@ def _unpacked(packed: Sequence[tuple[bytes, int]]) -> PublicRows:
 NO_ROWS = PublicRows(())
 
 
-Subject = tuple[int, int, bytes | None]  # owner, step, rows: all that an answer depends on
+RequestKey = tuple[int, int, bytes | None]  # owner, step, rows: all that an answer depends on
 
 
 @dataclass(frozen=True)
 class Request:
-    """A question of one client to another."""
+    """A request of one client to another, for a snapshot or for rows of its table."""
 
     asker: int
     owner: int
-    step: int  # of the snapshot of the owner that is meant
-    rows: PublicRows | None  # None: all that there are, or a checkpoint where weights are exchanged
-    held: tuple[int, ...] = ()  # steps of the owner's snapshots that the asker will ask about again
+    step: int  # of the owner's snapshot
+    rows: PublicRows | None  # None: all, or a checkpoint where weights are exchanged
+    keep: tuple[int, ...] = ()  # steps of the owner's snapshots to keep: the asker will ask about them again
 
     @property
-    def subject(self) -> Subject:
-        """Equal for askers that may be told the same."""
-        return self.owner, self.step, None if self.rows is None else self.rows.name
+    def key(self) -> RequestKey:
+        """The part of the request that the answer depends on: askers with one key get one answer."""
+        return self.owner, self.step, None if self.rows is None else self.rows.digest

@@ -1,4 +1,4 @@
-"""What one client shows another: a snapshot answers `outputs(rows)` for public rows, in evaluation mode."""
+"""Snapshots: a client as it was at a step. A snapshot answers `outputs(rows)` for public rows, in evaluation mode."""
 
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,25 +17,25 @@ class Snapshot(Protocol):
 
     @property
     def client(self) -> int:
-        """Whose it is."""
+        """The client that it was taken of."""
 
     @property
     def step(self) -> int:
-        """When it was taken."""
+        """The step at which it was taken."""
 
     @property
     def nbytes(self) -> int:
-        """What it costs to receive it: the size of its encoding."""
+        """The size of its encoding: what it costs to receive it."""
 
     def outputs(self, rows: Rows) -> Outputs:
-        """Return what it says about public rows."""
+        """Return what the client predicted for public rows."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return all that a saved run keeps of it; nothing where its owner keeps it."""
+        """Return all that a saved run stores of it; nothing if its owner keeps it."""
 
     @property
     def source(self) -> "WeightsSnapshot | None":
-        """The checkpoint that answers, where that is in this process: an engine may then ask it in its own way."""
+        """The checkpoint behind it, if that is in this process: an engine may then evaluate it in its own way."""
 
     def as_sent(self, outputs: Outputs, dtype: torch.dtype) -> Outputs:
-        """Return what a receiver reads of what `source` said."""
+        """Return the outputs of `source` as a receiver reads them."""

@@ -1,7 +1,7 @@
-"""Who carries questions and answers between clients. Every exchange goes through this one protocol.
+"""Transports carry requests and answers between clients. Every exchange goes through this one protocol.
 
-request = Request(asker, owner, step, rows, held)
-answer  = owner.answer(request)            encoded once; the sender never decodes
+request  = Request(asker, owner, step, rows, keep)
+answer   = owner.answer(request)           encoded once; the sender never decodes
 snapshot = origin.accept(request, answer)  checked once, by the asker; anything else is refused
 """
 
@@ -13,22 +13,22 @@ from manyheads.exchange.received import UnencodedTable
 from manyheads.exchange.request import Request
 from manyheads.exchange.weights import WeightsSnapshot
 
-# A message that may travel; or, where weights are exchanged or nothing leaves a device, what is read as it is.
+# A message that may travel; if weights are exchanged or nothing leaves a device, an object that is read as it is.
 Answer = bytes | WeightsSnapshot | UnencodedTable
 
 
 class Transport(Protocol):
-    """Carries questions to their owners, and answers back."""
+    """A way to carry requests to owners, and answers back."""
 
     def serve(self, owner: int, answer: Callable[[Request], Answer]) -> None:
-        """Let others ask `owner`."""
+        """Let others ask `owner`: requests to it go to `answer`."""
 
     def ask(self, request: Request) -> Answer:
-        """Return the owner's answer; a SnapshotError where there is none."""
+        """Return the owner's answer, or raise a SnapshotError if there is none."""
 
 
-class InMemory:
-    """Clients of one process: a question is a call."""
+class InMemoryTransport:
+    """A transport between clients of one process: a request is a call."""
 
     def __init__(self) -> None:
         self._owners: dict[int, Callable[[Request], Answer]] = {}
@@ -42,4 +42,4 @@ class InMemory:
         return self._owners[request.owner](request)
 
 
-TRANSPORTS: Mapping[str, Callable[[], Transport]] = {"memory": InMemory}
+TRANSPORTS: Mapping[str, Callable[[], Transport]] = {"memory": InMemoryTransport}

@@ -1,4 +1,4 @@
-"""Snapshots that are checkpoints, evaluated by whoever holds them: how the paper simulates."""
+"""Snapshots that are checkpoints."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from manyheads.outputs import Outputs
 
 
 class Replica:
-    """A second model of a client's architecture, in evaluation mode, into which snapshots are loaded to be asked."""
+    """A second model of a client's architecture, in evaluation mode, into which checkpoints are loaded."""
 
     def __init__(self, model: ClientModel) -> None:
         # First the layout, which tells trained from frozen parameters: the client's is the same.
@@ -32,7 +32,7 @@ class Replica:
 
     @cached_property
     def encoded_size(self) -> int:
-        """The size of a checkpoint of this architecture as a file; its numbers do not matter."""
+        """The size of a checkpoint of this architecture as a file, whatever its numbers."""
         return len(safetensors.torch.save({k: t.cpu() for k, t in checkpoint(self.state).items()}))
 
 
@@ -45,25 +45,25 @@ class WeightsSnapshot:
     values: Tensor
     integers: Mapping[str, Tensor]
     replica: Replica
-    samples: int  # private ones of its client: the weight of its vote where weights are averaged
+    samples: int  # private ones of its client: its weight in an average
     confidence: Confidence
-    fit: Tensors  # what the confidence learnt of the owner, where it is fitted
+    fit_tensors: Tensors  # of a fitted confidence
 
     @property
     def nbytes(self) -> int:
-        return self.replica.encoded_size + sum(tensor.nbytes for tensor in self.fit.values())
+        return self.replica.encoded_size + sum(tensor.nbytes for tensor in self.fit_tensors.values())
 
     def outputs(self, rows: Rows) -> Outputs:
         with torch.no_grad():
-            return self.measured(self.replica.outputs(self.values, self.integers, rows))
+            return self.with_confidence(self.replica.outputs(self.values, self.integers, rows))
 
-    def measured(self, outputs: Outputs) -> Outputs:
-        """Return what the model says, with the owner's own measure of confidence where that is fitted."""
-        return self.confidence.measured(outputs, self.fit)
+    def with_confidence(self, outputs: Outputs) -> Outputs:
+        """Return the model's outputs with the confidence that the owner measures, if that is fitted."""
+        return self.confidence.with_confidence(outputs, self.fit_tensors)
 
     def tensors(self) -> dict[str, Tensor]:
         integers = {f"integer {name}": tensor for name, tensor in self.integers.items()}
-        return {"values": self.values, **integers, **self.confidence.saved(self.fit)}
+        return {"values": self.values, **integers, **self.confidence.saved(self.fit_tensors)}
 
     @property
     def source(self) -> "WeightsSnapshot":
@@ -74,5 +74,5 @@ class WeightsSnapshot:
 
 
 def checkpoint(state: FlatState) -> dict[str, Tensor]:
-    """The numbers of a model under the names by which they are saved."""
+    """Return the numbers of a model under the names by which they are saved."""
     return {"values": state.values, **{f"integer {name}": tensor for name, tensor in state.integers.items()}}

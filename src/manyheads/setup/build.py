@@ -15,7 +15,7 @@ from manyheads.evaluation.accuracy import Part
 from manyheads.evaluation.probe import probe_all
 from manyheads.exchange.origin import Origin
 from manyheads.exchange.pool import Pool
-from manyheads.exchange.schema import TableSchema, twins
+from manyheads.exchange.schema import TableSchema, first_occurrences
 from manyheads.exchange.weights import Replica
 from manyheads.imports import Trust
 from manyheads.seeds import EVERYONE, generator
@@ -182,7 +182,7 @@ class _Assembly:
             augment=experiment.data.augment,
             views_of=EVERYONE,
             views=None if self._names is None else experiment.data.public_views,
-            twins=None if self._names is None else twins(self._names),
+            first_occurrence=None if self._names is None else first_occurrences(self._names),
         )
 
     @cached_property

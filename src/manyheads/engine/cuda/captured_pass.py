@@ -27,7 +27,7 @@ class CapturedPass:
         as_sent: Callable[[Outputs], Outputs],
     ) -> None:
         self._replica, self._said, self._shown, self._as_sent = snapshot.replica, said, shown, as_sent
-        self._from_to, self._measures = from_to.clone(), bool(snapshot.fit)
+        self._from_to, self._measures = from_to.clone(), bool(snapshot.fit_tensors)
         self._answer: tuple[Tensor, Tensor] | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
         if not from_to.is_cuda:
@@ -50,7 +50,7 @@ class CapturedPass:
         else:
             self._graph.replay()
         if self._answer is not None:
-            self._put(snapshot.measured(Outputs(*self._answer)))
+            self._put(snapshot.with_confidence(Outputs(*self._answer)))
 
     def _forward(self) -> None:
         rows = self._shown(self._from_to[0])

@@ -89,7 +89,7 @@ class Teachers:
         source = snapshot.source
         # A checkpoint of a model of ours, about images that lie beside it, can be asked in a graph.
         if source is not None and not source.replica.model.external and self._public.pixels.on_device:
-            key = source.replica, from_to.shape[1], target, bool(source.fit)
+            key = source.replica, from_to.shape[1], target, bool(source.fit_tensors)
             if key not in self._passes:
                 as_sent = partial(snapshot.as_sent, dtype=self._dtype)
                 self._passes[key] = CapturedPass(source, from_to, said, shown, as_sent)

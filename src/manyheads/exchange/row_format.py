@@ -1,4 +1,4 @@
-"""What a table of predictions says about each row: how many classes, of which heads, in how many bits."""
+"""The format of a row in a table of predictions: how many classes, of which heads, in how many bits."""
 
 from typing import Annotated, Literal
 
@@ -14,23 +14,28 @@ Rest = Literal["spread", "renormalise"]
 DTYPES = {"float32": (torch.float32, "<f4"), "float16": (torch.float16, "<f2"), "uint8": (torch.uint8, "u1")}
 
 
-class Form(Section):
-    """What a table says about each row: agreed on by all clients."""
+class RowFormat(Section):
+    """What a table holds for each row: agreed on by all clients.
+
+    >>> form = RowFormat(classes=10, heads=2, top_k=3, precision="float16", confidence=False)
+    >>> form.layout(rows=500, embedding=0)["probabilities"]
+    ('<f2', (500, 2, 3))
+    """
 
     classes: Annotated[int, Field(ge=2, le=65_536)]
     heads: Annotated[int, Field(gt=0, le=65_536)]  # the first so many; the last teaches nobody unless `same_level`
     top_k: Positive
     precision: Precision
-    confidence: bool  # whether the owner's own measure is sent
-    withholds: bool = False  # whether a row may be named without anything being said about it
+    confidence: bool  # whether a confidence that the owner measured is sent
+    withholds: bool = False  # whether rows may be withheld: named, without a prediction
 
     @property
     def names_classes(self) -> bool:
-        """Where all probabilities are sent, in the order of the classes, none has to be named."""
+        """True unless all probabilities are sent, in the order of the classes: then no class has to be named."""
         return self.top_k < self.classes
 
     def probabilities(self, p_BHC: Tensor) -> tuple[Tensor | None, Tensor]:
-        """The largest ones and their classes, rounded as they will be sent."""
+        """Return the largest probabilities and their classes, rounded as they will be sent."""
         class_BHT, p_BHT = None, p_BHC[:, : self.heads].float()
         if self.names_classes:
             p_BHT, class_BHT = p_BHT.topk(self.top_k, dim=-1)
@@ -39,7 +44,7 @@ class Form(Section):
         return class_BHT, p_BHT.to(DTYPES[self.precision][0])
 
     def all_probabilities(self, class_BHT: Tensor | None, p_BHT: Tensor, rest: Rest, dtype: torch.dtype) -> Tensor:
-        """What a receiver makes of them: a probability for every class."""
+        """Return a probability for every class from those that were sent: what a receiver reads."""
         p_BHT = p_BHT.to(dtype)
         if self.precision == "uint8":
             p_BHT = p_BHT / 255.0
@@ -48,7 +53,7 @@ class Form(Section):
         return _all_classes(p_BHT, class_BHT, self.classes, rest)
 
     def embedding(self, embedding_BE: Tensor) -> Tensor:
-        """Its direction, in 8 bits; beside float32 probabilities as it is."""
+        """Return the direction of an embedding, in 8 bits unless probabilities are float32."""
         unit_BE = normalize(embedding_BE.float(), dim=-1)
         if self.precision == "float32":
             return unit_BE
@@ -57,7 +62,7 @@ class Form(Section):
 
     @property
     def sums(self) -> tuple[float, float]:
-        """The least and the most to which the probabilities of a head can add up.
+        """The smallest and the largest possible sum of a head's probabilities.
 
         The k largest of C hold at least k/C of a sum of 1. Each may be rounded by half a step of its precision, where
         float16 is finest (2^-24 below 2^-14; above, its steps are relative and within the 1e-3).
@@ -66,7 +71,7 @@ class Form(Section):
         return (1.0 - 1e-3) * self.top_k / self.classes - rounding, 1.0 + 1e-3 + rounding
 
     def layout(self, rows: int, embedding: int, withheld: int = 0) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Return name, type and shape of each array of a message, in their order; rows that are withheld come last."""
+        """Return name, type and shape of each array of a message, in order; rows that are withheld come last."""
         named = (rows + withheld,)
         shape_NHT = (rows, self.heads, self.top_k)
         arrays: dict[str, tuple[str, tuple[int, ...]]] = {"names": ("<u8", named), "views": ("<u2", named)}
@@ -81,7 +86,7 @@ class Form(Section):
 
 
 def _all_classes(p_BHT: Tensor, class_BHT: Tensor | None, classes: int, rest: Rest) -> Tensor:
-    """Probabilities of every class from the few that were sent.
+    """Return probabilities of every class from the few that were sent.
 
     A class that is not named is at most as likely as the last one that is, whatever rounding did.
     """
