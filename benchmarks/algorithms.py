@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 from many import arguments, hardware, markdown_table, publish, received, run_all, spread
 from manyheads import Experiment
-from manyheads.report.text import Judged
-from manyheads.runs.summary import Summary
+from manyheads.runs.summary import Judged, Summary
 from manyheads.studies.demo import demo_experiment
 
 

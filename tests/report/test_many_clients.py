@@ -1,4 +1,4 @@
-"""Of many clients tables and lines show the mean, the spread and the extremes."""
+"""For many clients, tables and lines show the mean, the spread and the extremes."""
 
 from typing import Any
 
@@ -9,13 +9,13 @@ from manyheads.report.sentences import collapse_text, models_text
 from manyheads.report.split_figure import split_figure
 from manyheads.report.split_table import split_table
 from manyheads.report.tables import hop_table, run_table
-from manyheads.report.taught import taught_by_class_table
+from manyheads.report.taught_tables import taught_by_class_table
 from manyheads.runs.summary import Summary
 from tests.report.test_report import rows, summary
 
 
 def with_clients(number: int, **changes: Any) -> Summary:
-    """Client i has i + 1 samples; the accuracy of the main head falls with i, that of the last head rises."""
+    """Return a summary: client i has i + 1 samples; with i the main head's accuracy falls, the last head's rises."""
     clients: list[dict[str, Any]] = [
         {
             "name": f"client-{i}",

@@ -1,4 +1,4 @@
-"""Tables and pictures show the numbers that runs leave."""
+"""Tables and pictures show the numbers that runs leave behind."""
 
 from pathlib import Path
 from typing import Any
@@ -15,18 +15,18 @@ from rich.table import Table
 
 from manyheads import Experiment
 from manyheads.report.figures import accuracy_figure, compare_figure
-from manyheads.report.frontier import frontier_figure
+from manyheads.report.frontier_figure import frontier_figure
 from manyheads.report.plots import plot_run
-from manyheads.report.relations import hops_figure, matrix_figure, taught_figure
-from manyheads.report.sentences import after_text, differences_text, doubt_text
+from manyheads.report.relations_figures import hops_figure, matrix_figure, taught_figure
+from manyheads.report.sentences import after_text, differences_text, no_gain_text
 from manyheads.report.tables import compare_table, hop_table, run_table
-from manyheads.report.taught import taught_by_class_table, taught_table
+from manyheads.report.taught_tables import taught_by_class_table, taught_table
 from manyheads.runs.events import EvaluationEvent, Event, ProbeEvent, StartEvent, TaughtEvent
 from manyheads.runs.relations import Relations
 from manyheads.runs.summary import Summary
 
 # Three clients in a row (2 learns from 1, 1 from 0), one primary label each, two auxiliary heads.
-CHOSEN = [[[10, 0, 0], [10, 0, 0]], [[6, 4, 0], [2, 8, 0]], [[0, 5, 5], [0, 9, 1]]]  # pupils x heads x teachers
+CHOSEN = [[[10, 0, 0], [10, 0, 0]], [[6, 4, 0], [2, 8, 0]], [[0, 5, 5], [0, 9, 1]]]  # students x heads x teachers
 RIGHT = [[[5, 0, 0], [4, 0, 0]], [[6, 1, 0], [1, 8, 0]], [[0, 4, 0], [0, 3, 1]]]
 CHOSEN_BY_CLASS = [[20, 8, 0], [5, 16, 5], [0, 0, 6]]  # teachers x classes
 RIGHT_BY_CLASS = [[15, 1, 0], [0, 16, 0], [0, 0, 1]]
@@ -101,7 +101,7 @@ NEW_KEYS = ("by_hop", "after", "taught", "probe", "exchange", "bytes_received_to
 
 
 def old_summary() -> Summary:
-    """As an earlier version wrote it."""
+    """Return a summary as an earlier version wrote it."""
     old = {key: value for key, value in summary_values().items() if key not in NEW_KEYS}
     for client in old["clients"]:
         del client["backbone"], client["width"]
@@ -117,7 +117,7 @@ def rows(table: Table) -> list[list[str]]:
 
 
 def width(table: Table) -> int:
-    """Of the widest line, as a terminal shows it."""
+    """Return the width of the widest line, as a terminal shows it."""
     table.box, table.collapse_padding, table.pad_edge = SIMPLE_HEAD, True, False
     console = Console(width=200, no_color=True)
     with console.capture() as captured:
@@ -245,9 +245,9 @@ def test_what_runs_differ_in_is_said() -> None:
 
 
 def test_a_doubt_is_said_where_the_last_head_knows_less_than_the_main_one() -> None:
-    assert doubt_text(summary(shared_accuracy=[0.3, 0.4, 0.5], validation=None)) is None
-    assert "Distillation did not help" in str(doubt_text(summary(shared_accuracy=[0.3, 0.4, 0.2], validation=None)))
-    assert doubt_text(with_one_head()) is None
+    assert no_gain_text(summary(shared_accuracy=[0.3, 0.4, 0.5], validation=None)) is None
+    assert "Distillation did not help" in str(no_gain_text(summary(shared_accuracy=[0.3, 0.4, 0.2], validation=None)))
+    assert no_gain_text(with_one_head()) is None
 
 
 def test_old_summaries_are_shown_as_they_were() -> None:
@@ -322,7 +322,7 @@ def test_a_run_has_the_pictures_that_it_measured(
 
 
 def lines(axes: Axes) -> dict[str, list[tuple[float, float]]]:
-    """The points of each line, by its label; those without one are left out."""
+    """Return the points of each line by its label; lines without a label are left out."""
     return {
         str(line.get_label()): [(float(x), round(float(y), 6)) for x, y in np.array(line.get_data()).T]
         for line in axes.get_lines()
@@ -395,7 +395,7 @@ def test_taught_leaves_many_classes_out() -> None:
 
 
 def all_axes(figure: Figure) -> list[Axes]:
-    """Those of subfigures, too, from top to bottom."""
+    """Return all axes from top to bottom, also those of subfigures."""
     parts: list[Any] = [*figure.subfigs] or [figure]
     return [axes for part in parts for axes in part.axes]
 

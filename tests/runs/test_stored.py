@@ -57,10 +57,10 @@ def test_what_an_old_run_said_of_pairs_is_found(old: Path) -> None:
     counts = read_summary(old).taught
     assert counts is not None
     for head in range(2):
-        of_all = [by_head[head] for by_head in taught["chosen"]]  # pupils x teachers
-        assert counts.own[head] == sum(of_all[pupil][pupil] for pupil in range(3))
+        of_all = [by_head[head] for by_head in taught["chosen"]]  # students x teachers
+        assert counts.own[head] == sum(of_all[student][student] for student in range(3))
         for teacher in range(3):
-            others = [of_all[pupil][teacher] for pupil in range(3) if pupil != teacher]
+            others = [of_all[student][teacher] for student in range(3) if student != teacher]
             assert counts.others[head][teacher] == sum(others)
     assert {path.name for path in plot_run(old)} >= {"hops.png", "matrix.png", "taught.png"}
 
@@ -122,7 +122,7 @@ SUMMARY: dict[str, Callable[[str], str]] = {
     "hops with a name": lambda content: replaced(content, by_hop={"\x1b[2J": [0.5] * 3}),
     "a collapse of nobody": lambda content: replaced(content, collapsed=[[3, 0, 0]]),
     "no seed": lambda content: replaced(content, seed=None),
-    "pupils of another run": lambda content: replaced(content, taught={"step": 8, "own": [1], "others": [[1, 1]]}),
+    "students of another run": lambda content: replaced(content, taught={"step": 8, "own": [1], "others": [[1, 1]]}),
 }
 
 
@@ -215,7 +215,7 @@ PAIRS: dict[str, dict[str, Any]] = {
     "ragged": {"accuracy_on": [[[0.5], [0.5, 0.5]]] * 2},
     "not square": {"accuracy_on": [[[0.5, 0.5]]] * 3},
     "counts below zero": {"chosen": [[[-1]]]},
-    "more pupils than were right": {"chosen": [[[1]]], "right": [[[1, 0]], [[0, 1]]]},
+    "more students than were right": {"chosen": [[[1]]], "right": [[[1, 0]], [[0, 1]]]},
     "a newer format": {"format": FORMAT + 1},
 }
 

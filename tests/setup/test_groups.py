@@ -21,7 +21,7 @@ GROUPS = [[2, 0], [1, 3, 4]]
 
 
 def grouped(tiny: Experiment, knobs: dict[str, Any] | None = None, **values: Any) -> Experiment:
-    """Five clients in two groups; members average every 3 steps, groups meet every 4."""
+    """Return five clients in two groups; members average every 3 steps, groups meet every 4."""
     algorithm = {"average_every": 3, "pool_every": 4, **(knobs or {})}
     short = {"steps": 10, "log_every": 100}
     return tiny.with_values(clients=5, groups=GROUPS, algorithm=algorithm, training=short).with_values(**values)
@@ -109,7 +109,7 @@ def test_the_graph_connects_groups(tiny: Experiment) -> None:
 
 
 def test_a_change_in_a_member_reaches_its_group_first(tiny: Experiment) -> None:
-    """By averaging at step 3; the other group hears of it at step 4."""
+    """A member learns of it by averaging at step 3; the other group at step 4."""
     usual, changed = assemble(grouped(tiny)), assemble(grouped(tiny))
     own = torch.from_numpy(changed.resolved.split.private[2])
     images = stored_images(changed.clients[2].private)
@@ -133,8 +133,8 @@ def test_every_client_in_a_group_of_its_own_is_as_without_groups(tiny: Experimen
     assert [c.bytes_received for c in alone.clients] == [c.bytes_received for c in without.clients]
 
 
-def test_a_run_ends_averaged_and_goes_on_after_a_stop(tiny: Experiment, tmp_path: Path) -> None:
-    """Also at a step at which members differ: 5, between an exchange and the next averaging."""
+def test_a_run_ends_averaged_and_continues_after_a_stop(tiny: Experiment, tmp_path: Path) -> None:
+    """Members may differ at step 5, between an exchange and the next averaging; that is saved, too."""
     experiment = grouped(tiny, training={"log_every": 5})
     expected = train(experiment)
     final = [client.state.values for client in expected.clients]
@@ -159,7 +159,7 @@ def test_each_member_receives_a_mean_and_one_of_them_what_the_group_hears(tiny: 
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_groups_learn_from_tables_too(tiny: Experiment, whole: bool) -> None:
-    """Every member, from what the group was sent: the same as from weights."""
+    """Every member learns the same from what the group was sent as from weights."""
     data = {"public_fraction": 0.04} if whole else {}
     experiment = grouped(tiny, {"top_k": 10, "precision": "float32"}, data=data)
     tables = assemble(experiment.with_values(algorithm={"exchange": "predictions"}))

@@ -99,7 +99,7 @@ def test_pairs_are_kept_of_the_last_evaluation_or_not_at_all(both: tuple[Path, P
     for client, by_head in enumerate(relations.accuracy_on or ()):
         assert [own[client] for own in by_head] == pytest.approx(summary.clients[client].private_accuracy)
     assert summary.taught is not None
-    own = np.array(relations.chosen)[range(3), :, range(3)].sum(0)  # pupils x heads x teachers
+    own = np.array(relations.chosen)[range(3), :, range(3)].sum(0)  # students x heads x teachers
     assert own.tolist() == summary.taught.own
     assert read_relations(both[1]) is None
     assert not (both[1] / "relations.json").exists()

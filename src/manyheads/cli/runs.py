@@ -35,9 +35,9 @@ from manyheads.engine.options import EngineOptions
 from manyheads.errors import Interrupted, Stopped
 from manyheads.export.place import default_folder
 from manyheads.files import write_whole
-from manyheads.report.sentences import after_text, collapse_text, deploy_text, differences_text, doubt_text, time_text
+from manyheads.report.sentences import after_text, collapse_text, deploy_text, differences_text, no_gain_text, time_text
 from manyheads.report.tables import compare_table, hop_table, run_table, seeds_table
-from manyheads.report.taught import taught_by_class_table, taught_table
+from manyheads.report.taught_tables import taught_by_class_table, taught_table
 from manyheads.report.text import bytes_text
 from manyheads.runs.manifest import read_manifest
 from manyheads.runs.read import check_new_folder, check_no_run, client_number, read_experiment, read_summary
@@ -214,7 +214,7 @@ def frontier(
     check_no_run(folder)
     check_early(started, options)
     from manyheads.report.figures import save_figure
-    from manyheads.report.frontier import frontier_figure
+    from manyheads.report.frontier_figure import frontier_figure
     from manyheads.setup.resolve import resolve
     from manyheads.studies.frontier import cells
     from manyheads.studies.paper.keys import slug
@@ -277,8 +277,8 @@ def _show_result(screen: Screen, result: "Result", folder: Path, *, profile: boo
         screen.say(f"warning: {text}")
     if len(summary.shared_accuracy) > 1:
         screen.say(deploy_text(summary))
-    if doubt := doubt_text(summary):
-        screen.say(doubt)
+    if warning := no_gain_text(summary):
+        screen.say(warning)
     screen.say(
         f"{summary.steps} steps in {summary.seconds:.1f} s "
         f"({summary.client_steps_per_second:.0f} client-steps/s); received by all clients together: "

@@ -22,14 +22,14 @@ class Taught:
     `right` and `by_class` are None where the public set has no labels.
     """
 
-    own: Counts  # by auxiliary head: samples that pupils' own heads taught, all pupils together
+    own: Counts  # by auxiliary head: samples that students' own heads taught, all students together
     own_right: Counts | None  # of these, how often the right class was named; so below
     others: Counts  # auxiliary heads x teachers: samples that a client taught others
     others_right: Counts | None
-    chosen_by_class: Counts | None  # teachers x classes: pupils and heads together, own heads too
+    chosen_by_class: Counts | None  # teachers x classes: students and heads together, own heads too
     right_by_class: Counts | None
-    # Pupils x auxiliary heads x teachers, on the diagonal a pupil's own heads. It grows with the square of the number
-    # of clients, and is None where it was not asked for.
+    # Students x auxiliary heads x teachers, with a student's own heads on the diagonal. It grows with the square of the
+    # number of clients, and is None unless it was asked for.
     chosen: Counts | None
     right: Counts | None
 
@@ -48,7 +48,7 @@ def who_taught_whom(
 ) -> Taught | None:
     """Count the choices of steps start ... stop - 1, with each client as it is now; None where nobody is chosen.
 
-    With `pairs` also pupil by pupil.
+    With `pairs` also student by student.
     """
     labelled = clients[0].public is not None and clients[0].public.labelled
     counted = _nothing_yet(clients[0], labelled, pairs)
@@ -87,18 +87,18 @@ def _nothing_yet(client: Client, labelled: bool, pairs: bool) -> Taught:
     )
 
 
-def _count_choices(counted: Taught, pupil: int, teacher_BK: Counts) -> None:
-    head_BK, own_BK = _heads(teacher_BK), teacher_BK == pupil
+def _count_choices(counted: Taught, student: int, teacher_BK: Counts) -> None:
+    head_BK, own_BK = _heads(teacher_BK), teacher_BK == student
     counted.own[:] += own_BK.sum(0)
     np.add.at(counted.others, (head_BK, teacher_BK), (~own_BK).astype(np.int64))
     if counted.chosen is not None:
-        np.add.at(counted.chosen[pupil], (head_BK, teacher_BK), 1)
+        np.add.at(counted.chosen[student], (head_BK, teacher_BK), 1)
 
 
 def _count_right(
-    counted: Taught, pupil: int, teacher_BK: Counts, right_BK: NDArray[np.bool_], label_BK: Counts
+    counted: Taught, student: int, teacher_BK: Counts, right_BK: NDArray[np.bool_], label_BK: Counts
 ) -> None:
-    head_BK, own_BK, hit_BK = _heads(teacher_BK), teacher_BK == pupil, right_BK.astype(np.int64)
+    head_BK, own_BK, hit_BK = _heads(teacher_BK), teacher_BK == student, right_BK.astype(np.int64)
     assert counted.own_right is not None
     counted.own_right[:] += (right_BK & own_BK).sum(0)
     for counts, place, number in (
@@ -109,7 +109,7 @@ def _count_right(
         assert counts is not None
         np.add.at(counts, place, number)
     if counted.right is not None:
-        np.add.at(counted.right[pupil], (head_BK, teacher_BK), hit_BK)
+        np.add.at(counted.right[student], (head_BK, teacher_BK), hit_BK)
 
 
 def _heads(teacher_BK: Counts) -> Counts:

@@ -17,29 +17,28 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from manyheads.files import write_whole
-from manyheads.printable import printable
+from manyheads.printable import shortened
 from manyheads.report.text import head_name
 from manyheads.runs.events import EvaluationEvent, Event, LossesEvent, ProbeEvent, on_test_set
 from manyheads.runs.read import read_events, read_summary
 
 COLOURS = matplotlib.colormaps["viridis"]
-MOST_NUMBERS = 12  # a heat map with more rows or columns has no numbers in it
+MAX_NUMBERS = 12  # a heat map with more rows or columns shows no numbers
 PANEL_COLUMNS = 3
-LONGEST_NAME = 100  # in a picture
 
 
 def save_figure(figure: Figure, path: Path) -> None:
     content = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # of a name in letters that the font does not have
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # a name may have letters that the font lacks
         figure.savefig(content, format="png", dpi=130)
     write_whole(path, content.getvalue())
 
 
 def accuracy_figure(events: Sequence[Event]) -> Figure:
-    """Private and shared test accuracy by step; a line per head, the range over clients shaded.
+    """Draw private and shared test accuracy by step: a line per head, with the range over clients shaded.
 
-    Beside them, where the run has it, the probe: the shared accuracy that the embeddings would allow.
+    If the run was probed, a dashed line shows the shared accuracy that the embeddings allow.
     """
     figure = Figure(figsize=(9.6, 3.6), layout="constrained")
     test = on_test_set(events)
@@ -81,7 +80,7 @@ def head_colour(head: int, heads: int) -> tuple[float, float, float, float]:
 
 
 def losses_figure(events: Sequence[Event]) -> Figure:
-    """Each loss term by step, mean over clients."""
+    """Draw each loss term by step, as a mean over clients."""
     figure = Figure(figsize=(6, 3.6), layout="constrained")
     axes = figure.add_subplot()
     losses = [event for event in events if isinstance(event, LossesEvent)]
@@ -97,13 +96,13 @@ def losses_figure(events: Sequence[Event]) -> Figure:
 
 
 def heat_map(axes: Axes, values: NDArray[np.float64], colours: str, most: float = 100.0) -> None:
-    """Percentages up to `most` as colours, and as numbers where there is room; what is not a number is grey."""
+    """Draw percentages up to `most` as colours, and as numbers if there is room; NaN is grey."""
     colour_map = matplotlib.colormaps[colours]
     axes.imshow(values, cmap=colour_map, vmin=0, vmax=most, interpolation="nearest")
     axes.set_facecolor("lightgrey")
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(nbins=MOST_NUMBERS + 1, integer=True))
-    if max(values.shape) > MOST_NUMBERS:
+        axis.set_major_locator(MaxNLocator(nbins=MAX_NUMBERS + 1, integer=True))
+    if max(values.shape) > MAX_NUMBERS:
         return
     for (row, column), value in np.ndenumerate(values):
         if not np.isnan(value):
@@ -113,13 +112,13 @@ def heat_map(axes: Axes, values: NDArray[np.float64], colours: str, most: float 
 
 
 def colour_bar(figure: Any, colours: str, label: str, most: float = 100.0) -> None:
-    """One for all panels: percentages from 0 on."""
+    """Add one colour bar for all panels: percentages from 0 to `most`."""
     scale = ScalarMappable(Normalize(0, most), colours)
     figure.colorbar(scale, ax=figure.axes, label=label, aspect=30, panchor=False)
 
 
 def compare_figure(runs: Mapping[str, Sequence[Path]]) -> Figure:
-    """Shared accuracy of each run's last head over time, and of all its heads at the end; means over seeds."""
+    """Draw the shared accuracy of each run's last head over time, and of all its heads at the end; means over seeds."""
     figure = Figure(figsize=(9, 4.2), layout="constrained")
     over_time, at_end = figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)
     most_heads = 1
@@ -129,7 +128,7 @@ def compare_figure(runs: Mapping[str, Sequence[Path]]) -> Figure:
         last = [[100 * np.mean([client[-1] for client in e.shared_accuracy]) for e in events] for events in test]
         over_time.plot([event.step for event in test[0]], np.mean(last, axis=0), **style)
         shared = 100 * np.mean([read_summary(folder).shared_accuracy for folder in folders], axis=0)
-        if len(shared) == 1:  # a model with one head: a level to compare the others with
+        if len(shared) == 1:  # a single head is a level to compare the other runs with
             at_end.axhline(shared[0], color=style["color"], linestyle="--")
         else:
             at_end.plot(range(len(shared)), shared, **style)
@@ -144,6 +143,5 @@ def compare_figure(runs: Mapping[str, Sequence[Path]]) -> Figure:
 
 
 def plain_text(name: str) -> str:
-    """Return a name as a picture can show it: a dollar would begin a formula."""
-    name = printable(name)
-    return (name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 3] + "...").replace("$", r"\$")
+    """Return a name as a picture can show it: a dollar sign would begin a formula."""
+    return shortened(name).replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""Pictures, from the events of a run folder."""
+"""The pictures of a run folder, drawn from its events."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from manyheads.errors import RunError
 from manyheads.files import refuse_link
 from manyheads.report.figures import accuracy_figure, losses_figure, plain_text, save_figure
-from manyheads.report.relations import hops_figure, matrix_figure, taught_figure
+from manyheads.report.relations_figures import hops_figure, matrix_figure, taught_figure
 from manyheads.report.split_figure import split_figure
 from manyheads.runs.events import Event, StartEvent, TaughtEvent, on_test_set
 from manyheads.runs.read import read_events, read_relations
@@ -16,15 +16,15 @@ from manyheads.runs.relations import Relations
 
 
 def plot_run(folder: str | Path) -> list[Path]:
-    """Accuracy, losses and the split; where the run measured them also hops, clients by clients, and who taught whom.
+    """Draw accuracy, losses and the split into `plots/`, and return the files.
 
-    All under `plots/`.
+    If the run measured them, also draw accuracy by hops, accuracy by pairs of clients, and who taught whom.
     """
     folder = Path(folder)
     events = read_events(folder)
     start = next((event for event in events if isinstance(event, StartEvent)), None)
     if start is None:
-        raise RunError(f"{folder / 'metrics.jsonl'}: does not say who owns what; start the run again")
+        raise RunError(f"{folder / 'metrics.jsonl'}: does not begin with the start of a run; start the run again")
     refuse_link(folder / "plots")
     (folder / "plots").mkdir(exist_ok=True)
     pictures = {
@@ -41,7 +41,7 @@ def plot_run(folder: str | Path) -> list[Path]:
 
 
 def _relations(events: Sequence[Event], start: StartEvent, relations: Relations | None) -> dict[str, Figure]:
-    """Pictures of what clients are to each other, where the run measured it."""
+    """Draw the relations between clients that the run measured."""
     pictures = {}
     last = next(iter(on_test_set(events)[::-1]), None)
     if last is not None and last.by_hop and last.clients > 1 and start.exchanges:

@@ -6,24 +6,24 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from manyheads.report.text import MOST_ROWS, Judged, bytes_text, first_of, head_name, keys_text, percent
-from manyheads.runs.summary import Summary
+from manyheads.report.text import MAX_ROWS, bytes_text, head_name, keys_text, names_text, percent
+from manyheads.runs.summary import Judged, Summary
 
 
 def models_text(names: Sequence[str], models: Sequence[str]) -> list[str]:
-    """Return a line per client with its model; of many clients one per different model, with who has it."""
-    if len(names) <= MOST_ROWS:
+    """Return a line per client with its model; for many clients a line per different model, with its owners."""
+    if len(names) <= MAX_ROWS:
         return [f"{name}: {model}" for name, model in zip(names, models, strict=True)]
     owners: dict[str, list[str]] = {}
     for name, model in zip(names, models, strict=True):
         owners.setdefault(model, []).append(name)
-    lines = [f"{first_of(own, 3)}: {model}" for model, own in owners.items()]
-    more = len(lines) - MOST_ROWS
-    return lines if more <= 0 else [*lines[:MOST_ROWS], f"and {more} more models; metrics.jsonl has the size of all"]
+    lines = [f"{names_text(own, 3)}: {model}" for model, own in owners.items()]
+    more = len(lines) - MAX_ROWS
+    return lines if more <= 0 else [*lines[:MAX_ROWS], f"and {more} more models; metrics.jsonl has the size of all"]
 
 
 def probe_text(summary: Summary) -> str | None:
-    """Say how much the embeddings would allow: mean and range over clients."""
+    """Say which accuracy the embeddings allow: mean and range over clients."""
     probe = summary.probe
     if not probe:
         return None
@@ -34,14 +34,14 @@ def probe_text(summary: Summary) -> str | None:
     )
 
 
-def doubt_text(summary: Summary) -> str | None:
-    """Say that distillation did not help, and what may, if the last head knows less than the main one."""
+def no_gain_text(summary: Summary) -> str | None:
+    """Say that distillation did not help, and what may help, if the last head knows less than the main one."""
     shared = (summary.validation or summary).shared_accuracy
     if len(shared) == 1 or shared[-1] >= shared[0]:
         return None
     return (
-        f"Distillation did not help here: the last head knows {percent(shared[-1])} % of all classes, the main head "
-        f"{percent(shared[0])} %. Too few steps, overconfident teachers ({summary.algorithm}: try "
+        f"Distillation did not help here: the shared accuracy of the last head is {percent(shared[-1])} %, that of the "
+        f"main head {percent(shared[0])} %. Too few steps, overconfident teachers ({summary.algorithm}: try "
         "algorithm.confidence=density, or look at who taught whom), or too few public samples?"
     )
 
@@ -50,21 +50,21 @@ def deploy_text(summary: Summary) -> str:
     """Say which head to use for what."""
     deploy = summary.deploy
     if deploy is None:
-        return "No head is recommended, because test data must not choose one; set data.validation_fraction = 0.1."
+        return "No head is recommended, because test data must not decide that; set data.validation_fraction = 0.1."
     return (
         f"On average, head {deploy.private} ({head_name(deploy.private)}) is best for the private task and "
         f"head {deploy.shared} ({head_name(deploy.shared)}) for the shared one (chosen on validation data; "
-        "summary.json and manyheads export say it for each client)."
+        "summary.json and manyheads export have the choice for each client)."
     )
 
 
 def collapse_text(collapsed: Sequence[Sequence[int]], class_names: Sequence[str]) -> list[str]:
-    """Return a line for each head that predicts one class for nearly everything, with the clients where it does."""
+    """Return a line for each head that predicts one class for nearly everything, with the clients concerned."""
     lines = []
     for head in sorted({head for _, head, _ in collapsed}):
         found = [(client, label) for client, at, label in collapsed if at == head]
-        clients = first_of([str(client) for client, _ in found])
-        labels = first_of(sorted({class_names[label] for _, label in found}))
+        clients = names_text([str(client) for client, _ in found])
+        labels = names_text(sorted({class_names[label] for _, label in found}))
         advice = (
             "fewer auxiliary heads, or same_level / self_target off, may help" if head else "lower the learning rate"
         )
@@ -73,7 +73,7 @@ def collapse_text(collapsed: Sequence[Sequence[int]], class_names: Sequence[str]
 
 
 def after_text(summary: Summary) -> list[str]:
-    """Return a line with means over clients for each state in which an algorithm is evaluated."""
+    """Return a line for each state in which an algorithm is evaluated, with means over clients."""
     return [
         f"after {state}: private{_of_head(judged, 0)} {percent(judged.private_accuracy[0])} %, "
         f"shared{_of_head(judged, -1)} {percent(judged.shared_accuracy[-1])} %"

@@ -1,4 +1,4 @@
-"""The picture of who owns what."""
+"""The picture of the split: which client owns how many samples of each label."""
 
 from collections.abc import Sequence
 
@@ -10,8 +10,8 @@ from matplotlib.ticker import MaxNLocator
 
 from manyheads.report.figures import plain_text
 
-MOST_CLASSES = 30  # more have no column of their own
-MOST_NAMES = 40  # of more clients the names would cover each other
+MAX_CLASSES = 30  # more classes are not named
+MAX_NAMES = 40  # the names of more clients would cover each other
 
 
 def split_figure(
@@ -20,24 +20,24 @@ def split_figure(
     class_names: Sequence[str],
     client_names: Sequence[str],
 ) -> Figure:
-    """Who owns what: clients x labels, the darker the more samples; primary labels are framed."""
+    """Draw samples by client and label: the darker, the more; primary labels are framed."""
     counts = np.array(label_counts)
     clients, classes = counts.shape
-    height = min(10.0, 0.35 * clients + 1.6) + (name_height(class_names) if classes <= MOST_CLASSES else 0.0)
+    height = min(10.0, 0.35 * clients + 1.6) + (name_height(class_names) if classes <= MAX_CLASSES else 0.0)
     figure = Figure(figsize=(min(12, max(5, 0.35 * classes + 2)), height), layout="constrained")
     axes = figure.add_subplot()
     image = axes.imshow(counts, aspect="auto", cmap="Blues", interpolation="nearest")
-    if classes <= MOST_CLASSES:
+    if classes <= MAX_CLASSES:
         name_classes(axes, class_names)
         frame_primary_labels(axes, primary_labels)
-    if clients <= MOST_NAMES:
+    if clients <= MAX_NAMES:
         axes.set_yticks(range(clients), [plain_text(name) for name in client_names])
     else:
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(
-        ylabel="" if clients <= MOST_NAMES else "number of the client",
+        ylabel="" if clients <= MAX_NAMES else "number of the client",
         title="private samples"
-        + (" (framed: primary labels)" if classes <= MOST_CLASSES and any(primary_labels) else ""),
+        + (" (framed: primary labels)" if classes <= MAX_CLASSES and any(primary_labels) else ""),
         xlabel="label",
     )
     figure.colorbar(image, label="samples")
@@ -45,7 +45,7 @@ def split_figure(
 
 
 def name_height(class_names: Sequence[str]) -> float:
-    """How much higher a figure has to be, in inches, for names that are written upwards."""
+    """Return the extra height of a figure, in inches, for names that are written upwards."""
     return max(0.0, 0.09 * (max(len(plain_text(name)) for name in class_names) - 3))
 
 
@@ -55,7 +55,7 @@ def name_classes(axes: Axes, class_names: Sequence[str]) -> None:
 
 
 def frame_primary_labels(axes: Axes, primary_labels: Sequence[Sequence[int]]) -> None:
-    """An orange frame around each client's primary labels; clients are rows, labels columns."""
+    """Draw an orange frame around each client's primary labels; clients are rows, labels columns."""
     for client, primary in enumerate(primary_labels):
         for label in primary:
             place = (label - 0.46, client - 0.44)

@@ -1,4 +1,4 @@
-"""The table of who owns what."""
+"""The table of the split: which client owns how many samples of each label."""
 
 from collections.abc import Sequence
 from statistics import mean, stdev
@@ -6,7 +6,7 @@ from statistics import mean, stdev
 from rich.table import Table
 
 from manyheads.printable import printable
-from manyheads.report.text import MOST_CLASSES, MOST_LETTERS, MOST_ROWS, extremes
+from manyheads.report.text import MAX_CLASSES, MAX_LENGTH, MAX_ROWS, extremes
 
 
 def split_table(
@@ -15,12 +15,12 @@ def split_table(
     class_names: Sequence[str],
     client_names: Sequence[str],
 ) -> Table:
-    """Show who owns what: private samples by label if they fit on a screen, otherwise how many.
+    """Show private samples by client and label if they fit on a screen, otherwise by client only.
 
-    Of many clients show the mean, the spread, and those with the most and the fewest samples.
+    For many clients show the mean, the spread, and those with the most and the fewest samples.
     """
     starred = " (* primary)" if any(primary_labels) else ""
-    few = len(class_names) <= MOST_CLASSES and sum(map(len, class_names)) <= MOST_LETTERS
+    few = len(class_names) <= MAX_CLASSES and sum(map(len, class_names)) <= MAX_LENGTH
     table = Table(title="Private samples" + (f" by label{starred}" if few else ""))
     table.add_column("client", no_wrap=True)
     table.add_column("samples", justify="right")
@@ -33,7 +33,7 @@ def split_table(
         table.add_column("samples of\nprimary labels", justify="right")
     numbers = [_numbers(counts, primary, few) for counts, primary in zip(label_counts, primary_labels, strict=True)]
     rows = {client: printable(name) for client, name in enumerate(client_names)}
-    if len(rows) > MOST_ROWS:
+    if len(rows) > MAX_ROWS:
         columns = list(zip(*numbers, strict=True))
         table.add_row(f"mean of {len(rows)}", *(f"{mean(column):.0f}" for column in columns))
         table.add_row("std. deviation", *(f"{stdev(column):.0f}" for column in columns))
@@ -45,7 +45,7 @@ def split_table(
 
 
 def _numbers(counts: Sequence[int], primary: Sequence[int], few: bool) -> list[int]:
-    """Return a number for each column: of few classes the samples of each, of many how many there are."""
+    """Return a number for each column: the samples of each class if there are few, otherwise totals."""
     if few:
         return [sum(counts), *counts]
     return [sum(counts), sum(count > 0 for count in counts), len(primary), sum(counts[label] for label in primary)]

@@ -8,69 +8,68 @@ from rich.table import Table
 from manyheads.printable import printable
 from manyheads.report.sentences import probe_text
 from manyheads.report.text import (
-    MOST_ROWS,
+    MAX_ROWS,
     TASKS,
-    Judged,
     accuracy,
     bytes_text,
     extremes,
     head_name,
     labels_text,
     mean_and_spread,
+    method_text,
     percent,
-    what,
 )
-from manyheads.runs.summary import Summary
+from manyheads.runs.summary import Judged, Summary
 
 
 def run_table(summary: Summary) -> Table:
     """Show private and shared accuracy by head, for each client and on average, with the probe's bound below.
 
-    Of many clients show the mean, the spread, and the best and the worst by the head that is meant for the task.
+    For many clients show the mean, the spread, and the best and the worst client by the head meant for the task.
     """
-    many = len(summary.clients) > MOST_ROWS
+    many = len(summary.clients) > MAX_ROWS
     notes = (_extremes_text(summary) if many else None, probe_text(summary))
     table = Table(
-        title=f"Test accuracy in % ({what(summary)}, {summary.steps} steps, seed {summary.seed})",
+        title=f"Test accuracy in % ({method_text(summary)}, {summary.steps} steps, seed {summary.seed})",
         caption="\n".join(filter(None, notes)) or None,
         caption_justify="left",
     )
     for name in ("accuracy", "client", "samples", "primary labels"):
         table.add_column(name, justify="right" if name == "samples" else "left", no_wrap=name != "primary labels")
     _add_head_columns(table, len(summary.shared_accuracy))
-    beside = _beside(summary)
-    for name in beside:
+    extra = _extra_columns(summary)
+    for name in extra:
         table.add_column(name, justify="right" if name == "received" else "left", no_wrap=True)
     for task in TASKS:
-        rows = list(_rows_of_many(summary, task, beside) if many else _rows_of_few(summary, task, beside))
+        rows = list(_rows_of_many(summary, task, extra) if many else _rows_of_few(summary, task, extra))
         for number, row in enumerate(rows):
             table.add_row(task if number == 0 else "", *row, end_section=number == len(rows) - 1)
     return table
 
 
-Beside = Mapping[str, Mapping[str, Sequence[str]]]  # column -> task -> a cell per client, and one for the mean
+Columns = Mapping[str, Mapping[str, Sequence[str]]]  # column -> task -> a cell per client, and one for the mean
 
 
-def _rows_of_few(summary: Summary, task: str, beside: Beside) -> Iterator[list[str]]:
+def _rows_of_few(summary: Summary, task: str, extra: Columns) -> Iterator[list[str]]:
     for number in range(len(summary.clients)):
-        yield _client_row(summary, number, task, beside)
-    yield _mean_row(summary, "mean", task, beside)
+        yield _client_row(summary, number, task, extra)
+    yield _mean_row(summary, "mean", task, extra)
 
 
-def _rows_of_many(summary: Summary, task: str, beside: Beside) -> Iterator[list[str]]:
+def _rows_of_many(summary: Summary, task: str, extra: Columns) -> Iterator[list[str]]:
     clients = summary.clients
     judged = [accuracy(client, task) for client in clients]
     best, worst = extremes([by_head[_head_for(task)] for by_head in judged])
-    yield _mean_row(summary, f"mean of {len(clients)}", task, beside)
+    yield _mean_row(summary, f"mean of {len(clients)}", task, extra)
     spread = [percent(stdev(column)) for column in zip(*judged, strict=True)]
     samples = f"{stdev(client.samples for client in clients):.0f}"
-    yield ["std. deviation", samples, "", *spread, *[""] * len(beside)]
-    yield _client_row(summary, best, task, beside, "best: ")
-    yield _client_row(summary, worst, task, beside, "worst: ")
+    yield ["std. deviation", samples, "", *spread, *[""] * len(extra)]
+    yield _client_row(summary, best, task, extra, "best: ")
+    yield _client_row(summary, worst, task, extra, "worst: ")
 
 
 def _head_for(task: str) -> int:
-    """The main head is there for the private task, the last one knows most of the shared one."""
+    """Return the head meant for a task: the main head for the private one, the last head for the shared one."""
     return 0 if task == "private" else -1
 
 
@@ -79,25 +78,25 @@ def _extremes_text(summary: Summary) -> str:
     return f"Best and worst: by private accuracy of main, by shared accuracy of {last}; summary.json has all clients."
 
 
-def _client_row(summary: Summary, number: int, task: str, beside: Beside, label: str = "") -> list[str]:
+def _client_row(summary: Summary, number: int, task: str, extra: Columns, label: str = "") -> list[str]:
     client = summary.clients[number]
     return [
         label + printable(client.name),
         str(client.samples),
         labels_text(client.primary_labels, summary.classes),
         *map(percent, accuracy(client, task)),
-        *(cells[task][number] for cells in beside.values()),
+        *(cells[task][number] for cells in extra.values()),
     ]
 
 
-def _mean_row(summary: Summary, label: str, task: str, beside: Beside) -> list[str]:
+def _mean_row(summary: Summary, label: str, task: str, extra: Columns) -> list[str]:
     samples = f"{mean(client.samples for client in summary.clients):.0f}"
     means = map(percent, accuracy(summary, task))
-    return [label, samples, "", *means, *(cells[task][-1] for cells in beside.values())]
+    return [label, samples, "", *means, *(cells[task][-1] for cells in extra.values())]
 
 
-def _beside(summary: Summary) -> Beside:
-    """Return further columns of `run_table` that are worth showing."""
+def _extra_columns(summary: Summary) -> Columns:
+    """Return the further columns of `run_table` that are worth showing."""
     columns: dict[str, dict[str, list[str]]] = {}
     received = summary.bytes_received
     if any(received):
@@ -123,9 +122,9 @@ def hop_table(summary: Summary) -> Table:
     rows = list((summary.by_hop or {}).items())
     for number, (away, by_head) in enumerate(rows):
         own = "0 (own group)" if summary.groups else "0 (own)"
-        if number < MOST_ROWS - 2 or number >= len(rows) - 2:  # of a long way the beginning and the end
+        if number < MAX_ROWS - 2 or number >= len(rows) - 2:  # of many rows the first and the last
             table.add_row(own if away == "0" else away, *map(percent, by_head))
-        elif number == MOST_ROWS - 2:
+        elif number == MAX_ROWS - 2:
             table.add_row("...", *[""] * len(by_head))
     return table
 
@@ -140,7 +139,7 @@ def compare_table(runs: Mapping[str, Sequence[Summary]]) -> Table:
     table.add_column("run", overflow="fold", min_width=6)
     table.add_column("clients", justify="right", no_wrap=True)
     for name in ("private\nmain", *(f"shared\n{head_name(head)}" for head in range(heads))):
-        # On a narrow screen the spread goes to a second line.
+        # On a narrow screen the spread goes onto a second line.
         table.add_column(name, justify="right", min_width=len(name.split("\n")[0]))
     for name in ("received\nper client", "seconds"):
         table.add_column(name, justify="right", no_wrap=True)

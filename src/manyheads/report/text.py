@@ -4,26 +4,15 @@ import json
 import textwrap
 from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
-from typing import Protocol
 
 from manyheads.printable import printable
-from manyheads.runs.summary import Summary
+from manyheads.runs.summary import Judged, Summary
 
 TASKS = ("private", "shared")
-MOST_ROWS = 20  # more clients, or hops, have no line of their own
-MOST_CLASSES = 20  # more have no row or column of their own
-MOST_LETTERS = 100  # of the names of classes that stand side by side
+MAX_ROWS = 20  # more clients or hops are summarised
+MAX_CLASSES = 20  # more classes are summarised
+MAX_LENGTH = 100  # of the names of all classes together
 OF_THESE_RIGHT = "of these\nright"
-
-
-class Judged(Protocol):
-    """A client, a mean over clients, or whatever else has accuracies by head."""
-
-    @property
-    def private_accuracy(self) -> list[float]: ...
-
-    @property
-    def shared_accuracy(self) -> list[float]: ...
 
 
 def accuracy(judged: Judged, task: str) -> list[float]:
@@ -32,7 +21,7 @@ def accuracy(judged: Judged, task: str) -> list[float]:
 
 
 def extremes(values: Sequence[float]) -> tuple[int, int]:
-    """Return where the highest and the lowest stand; the first of equals."""
+    """Return the positions of the highest and the lowest value; among equals the first."""
     numbers = range(len(values))
     return max(numbers, key=lambda at: (values[at], -at)), min(numbers, key=lambda at: (values[at], at))
 
@@ -45,8 +34,8 @@ def head_name(head: int) -> str:
     return "main" if head == 0 else f"aux {head}"
 
 
-def what(summary: Summary) -> str:
-    """Name the algorithm and, if there is one, the graph: `averaging, cycle`."""
+def method_text(summary: Summary) -> str:
+    """Name the algorithm and the graph, if there is one: `averaging, cycle`."""
     return printable(", ".join(filter(None, (summary.algorithm, summary.graph))))
 
 
@@ -57,8 +46,8 @@ def labels_text(labels: Sequence[int], names: Sequence[str], most: int = 5) -> s
     return printable(", ".join(names[label] for label in labels))
 
 
-def first_of(names: Sequence[str], most: int = 10) -> str:
-    """List names: `a, b, c`; of many the first ones and how many more there are."""
+def names_text(names: Sequence[str], most: int = 10) -> str:
+    """List names: `a, b, c`; if there are many, the first ones and the number of the others."""
     more = len(names) - most
     return ", ".join(names) if more <= 0 else f"{', '.join(names[:most])} and {more} more"
 
@@ -69,7 +58,7 @@ def share_text(part: float, whole: float) -> str:
 
 
 def keys_text(keys: Mapping[str, object]) -> str:
-    return ", ".join(f"{key} = {textwrap.shorten(json.dumps(value), MOST_LETTERS)}" for key, value in keys.items())
+    return ", ".join(f"{key} = {textwrap.shorten(json.dumps(value), MAX_LENGTH)}" for key, value in keys.items())
 
 
 def mean_and_spread(values: Sequence[float]) -> str:

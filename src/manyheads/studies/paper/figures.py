@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from manyheads.algorithms import make_algorithm
 from manyheads.algorithms.base import Sends
 from manyheads.config.experiment import AlgorithmConfig
-from manyheads.report.frontier import frontier_figure
+from manyheads.report.frontier_figure import frontier_figure
 from manyheads.studies.paper.measures import HEADS, LAST, PRIVATE, PRIVATE_HEADS, SHARED, Measure, TableResults
 from manyheads.studies.paper.reproduction import Reproduction
 from manyheads.studies.paper.results import CellResult

@@ -1,4 +1,4 @@
-"""Pictures of what clients are to each other: hops, clients by clients, who taught whom."""
+"""Pictures of relations between clients: accuracy by hops, accuracy by pairs, who taught whom."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,16 +8,16 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from manyheads.report.figures import PANEL_COLUMNS, colour_bar, head_colour, heat_map
-from manyheads.report.split_figure import MOST_CLASSES, frame_primary_labels, name_classes, name_height
+from manyheads.report.split_figure import MAX_CLASSES, frame_primary_labels, name_classes, name_height
 from manyheads.report.text import head_name
 from manyheads.runs.events import TaughtCounts
 from manyheads.runs.relations import Relations
 
-MOST_INCHES = 18.0  # that rows of clients take, one below the other
+MAX_INCHES = 18.0  # the height of all rows of clients together
 
 
 def hops_figure(by_hop: Mapping[str, Sequence[float]]) -> Figure:
-    """Accuracy on the private data of clients so many hops away; a line per head, clients out of reach apart."""
+    """Draw accuracy on the private data of clients by hops: a line per head, clients out of reach apart."""
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.add_subplot()
     values = 100 * np.array(list(by_hop.values()))  # hops x heads
@@ -28,7 +28,7 @@ def hops_figure(by_hop: Mapping[str, Sequence[float]]) -> Figure:
         axes.plot(range(reached, len(by_hop)), values[reached:, head], linestyle="", **style)
     names = {"0": "0\n(own)", "none": "cannot\narrive"}
     axes.set_xticks(range(len(by_hop)), [names.get(away, away) for away in by_hop])
-    axes.set(title="test accuracy on private data of clients so many hops away", xlabel="hops", ylabel="%")
+    axes.set(title="test accuracy on private data of clients that many hops away", xlabel="hops", ylabel="%")
     axes.set(ylim=(-3, 103), xlim=(-0.3, len(by_hop) - 0.7))
     axes.grid(alpha=0.3)
     figure.legend(loc="outside right center", fontsize="small")
@@ -36,7 +36,7 @@ def hops_figure(by_hop: Mapping[str, Sequence[float]]) -> Figure:
 
 
 def matrix_figure(accuracy_on: Sequence[Sequence[Sequence[float]]]) -> Figure:
-    """Every client on the private distribution of every client: the main head, and the last one."""
+    """Draw the accuracy of every client on the private distribution of every client: main head and last head."""
     values = 100 * np.array(accuracy_on)  # clients x heads x clients
     clients, heads, _ = values.shape
     shown = sorted({0, heads - 1})
@@ -54,14 +54,14 @@ def matrix_figure(accuracy_on: Sequence[Sequence[Sequence[float]]]) -> Figure:
 def taught_figure(
     relations: Relations, taught: TaughtCounts, primary_labels: Sequence[Sequence[int]], class_names: Sequence[str]
 ) -> Figure:
-    """Who taught whom, head by head; below, where classes are few, how often each teacher was right about each."""
-    chosen = np.array(relations.chosen)  # pupils x auxiliary heads x teachers
+    """Draw who taught whom, head by head; below, if classes are few, how often each teacher was right by class."""
+    chosen = np.array(relations.chosen)  # students x auxiliary heads x teachers
     clients, heads, _ = chosen.shape
     rows = -(-heads // PANEL_COLUMNS)
     columns = -(-heads // rows)
-    few = len(class_names) <= MOST_CLASSES and taught.right_by_class is not None
+    few = len(class_names) <= MAX_CLASSES and taught.right_by_class is not None
     above = rows * (_side(clients) + 0.8)
-    below = min(0.28 * clients, MOST_INCHES) + 1.6 + name_height(class_names) if few else 0.0
+    below = min(0.28 * clients, MAX_INCHES) + 1.6 + name_height(class_names) if few else 0.0
     width = max(columns * _side(clients), min(9.0, 0.42 * len(class_names)) if few else 0.0) + 1.8
     figure = Figure(figsize=(width, above + below), layout="constrained")
     parts: Any = figure.subfigures(2, 1, height_ratios=(above, below)) if few else (figure,)
@@ -70,7 +70,7 @@ def taught_figure(
     for head in range(heads):
         axes = parts[0].add_subplot(rows, columns, head + 1)
         heat_map(axes, shares[:, head], "Blues", most)
-        axes.set(title=f"{head_name(head + 1)} head", xlabel="teacher", ylabel="pupil" if head % columns == 0 else "")
+        axes.set(title=f"{head_name(head + 1)} head", xlabel="teacher", ylabel="student" if head % columns == 0 else "")
     colour_bar(parts[0], "Blues", "samples taught, %", most)
     if few:
         _right_by_class(parts[1], taught, class_names)
@@ -82,16 +82,16 @@ def _right_by_class(figure: Any, taught: TaughtCounts, class_names: Sequence[str
     axes = figure.add_subplot()
     heat_map(axes, _share(np.array(taught.right_by_class), np.array(taught.chosen_by_class)), "Greens")
     axes.set(aspect="auto", xlabel="class (framed: primary labels; grey: never chosen)", ylabel="teacher")
-    axes.set_title("how often a teacher that was chosen was right")
+    axes.set_title("how often a chosen teacher was right")
     name_classes(axes, class_names)
     colour_bar(figure, "Greens", "right, %")
 
 
 def _side(clients: int) -> float:
-    """Of a square panel of clients x clients, in inches: wide enough for numbers where they are written."""
+    """Return the side of a square panel of clients x clients, in inches: wide enough for its numbers."""
     return min(4.4, max(2.2, 0.37 * clients))
 
 
 def _share(part: NDArray[np.int64], whole: NDArray[np.int64]) -> NDArray[np.float64]:
-    """In percent; not a number where there is no whole."""
+    """Return the share in percent; NaN if the whole is zero."""
     return np.where(whole > 0, 100 * part / np.maximum(whole, 1), np.nan)

@@ -15,13 +15,13 @@ from matplotlib.transforms import Bbox
 from manyheads.report.figures import plain_text
 from manyheads.report.text import bytes_text
 
-KINDS = {  # of the frontier: colour, marker, and what the legend says
+KINDS = {  # colour, marker, and text of the legend
     "predictions": ("C0", "o", "tables of predictions"),
     "weights": ("C1", "s", "checkpoints"),
     "averaging": ("C2", "^", "averaged weights"),
     "nothing": ("C7", "D", "nothing travels"),
 }
-BESIDE = (  # where a label may stand: points to the right and up, and how it is aligned
+LABEL_OFFSETS = (  # places for a label: points to the right and up, and its alignment
     (8, 0, "left", "center"),
     (-8, 0, "right", "center"),
     (6, 6, "left", "bottom"),
@@ -31,14 +31,14 @@ BESIDE = (  # where a label may stand: points to the right and up, and how it is
     (0, 8, "center", "bottom"),
     (0, -8, "center", "top"),
 )
-UPRIGHT = ((1, "bottom"), (-1, "top"))  # above or below, and which end of the label is there
+UPRIGHT = ((1, "bottom"), (-1, "top"))  # above or below the error bar, and the end of the label that touches it
 
 
 def frontier_figure(points: Sequence[tuple[str, str, float, Sequence[float]]]) -> Figure:
-    """Accuracy for bytes: (label, kind, bytes received per client, shared accuracies of the last head over seeds).
+    """Draw accuracy against bytes.
 
-    The kind is a key of `KINDS`. Error bars are the standard deviation over seeds. What received nothing is a level,
-    for a logarithm has no place for it.
+    A point is (label, key of `KINDS`, bytes received per client, shared accuracies of the last head over seeds). Error
+    bars are the standard deviation over seeds. A run that received nothing is a level: a logarithmic axis has no zero.
     """
     figure = Figure(figsize=(7.5, 4.8), layout="constrained")
     axes = figure.add_subplot()
@@ -66,7 +66,7 @@ def frontier_figure(points: Sequence[tuple[str, str, float, Sequence[float]]]) -
 
 
 def _byte_axis(axes: Axes, received: Sequence[float]) -> None:
-    """Whole powers of ten around the points, with room for their labels."""
+    """Let the axis span whole powers of ten around the points, with room for their labels."""
     if received:
         axes.set_xlim(10 ** math.floor(math.log10(min(received) / 2)), 10 ** math.ceil(math.log10(max(received) * 2)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: bytes_text(count).replace(".0 ", " ")))
@@ -74,8 +74,9 @@ def _byte_axis(axes: Axes, received: Sequence[float]) -> None:
 
 
 def _label_points(axes: Axes, points: Sequence[tuple[str, float, float, float]]) -> None:
-    """A label beside each point (label, x, y, half its error bar), or upright at an end of its bar: where it covers
-    least.
+    """Put a label beside each point (label, x, y, half its error bar), or upright at an end of its error bar.
+
+    Of all these places, a label takes the one where it covers least.
     """
     figure = axes.get_figure(root=True)
     assert figure is not None
@@ -85,8 +86,8 @@ def _label_points(axes: Axes, points: Sequence[tuple[str, float, float, float]])
         (left, low), (_, high) = axes.transData.transform([(x, y - spread), (x, y + spread)])
         taken.append(Bbox.from_extents(left - 6, low - 6, left + 6, high + 6))
     for label, x, y, spread in points:
-        tried = [_beside(axes, label, x, y, side) for side in BESIDE]
-        tried += [_beside(axes, label, x, y + up * spread, (0, 8 * up, "center", end), 90) for up, end in UPRIGHT]
+        tried = [_label(axes, label, x, y, offset) for offset in LABEL_OFFSETS]
+        tried += [_label(axes, label, x, y + up * spread, (0, 8 * up, "center", end), 90) for up, end in UPRIGHT]
         boxes = [text.get_window_extent() for text in tried]
         covered = [_covered(box, taken) + _area(box) - _covered(box, [axes.bbox]) for box in boxes]
         best = int(np.argmin(covered))
@@ -96,16 +97,16 @@ def _label_points(axes: Axes, points: Sequence[tuple[str, float, float, float]])
         taken.append(boxes[best])
 
 
-def _beside(
-    axes: Axes, label: str, x: float, y: float, side: tuple[int, int, str, str], rotation: int = 0
+def _label(
+    axes: Axes, label: str, x: float, y: float, offset: tuple[int, int, str, str], rotation: int = 0
 ) -> Annotation:
-    right, up, horizontal, vertical = side
+    right, up, horizontal, vertical = offset
     style: dict[str, Any] = {"ha": horizontal, "va": vertical, "fontsize": "small", "rotation": rotation}
     return axes.annotate(label, (x, y), (right, up), textcoords="offset points", **style)
 
 
 def _covered(box: Bbox, others: Sequence[Any]) -> float:
-    """The area that a box shares with others."""
+    """Return the area that a box shares with others."""
     return sum(_area(shared) for other in others if (shared := Bbox.intersection(box, other)) is not None)
 
 

@@ -1,4 +1,4 @@
-"""Tables of who taught whom."""
+"""The tables of who taught whom."""
 
 from collections.abc import Sequence
 from statistics import mean, stdev
@@ -7,8 +7,8 @@ from rich.table import Table
 
 from manyheads.printable import printable
 from manyheads.report.text import (
-    MOST_CLASSES,
-    MOST_ROWS,
+    MAX_CLASSES,
+    MAX_ROWS,
     OF_THESE_RIGHT,
     extremes,
     head_name,
@@ -20,13 +20,13 @@ from manyheads.runs.summary import Summary
 
 
 def taught_table(summary: Summary) -> Table:
-    """Show how many samples each auxiliary head learned from its own client and from others, and how often rightly."""
+    """Show how many samples each auxiliary head learned from its own client and from others, and how many correctly."""
     table = Table(title="Who taught each auxiliary head, in % of public samples")
     table.add_column("head", no_wrap=True)
     taught = summary.taught
-    judged = taught is None or taught.own_right is not None  # whether the labels of the public set are known
+    labelled = taught is None or taught.own_right is not None  # the labels of the public set are known
     for name in ("own\nheads", OF_THESE_RIGHT, "other\nclients", OF_THESE_RIGHT, "all\nright"):
-        if judged or "right" not in name:
+        if labelled or "right" not in name:
             table.add_column(name, justify="right", no_wrap=True)
     table.add_column("other client chosen\nmost (in % of samples)", no_wrap=True)
     if taught is None:
@@ -44,26 +44,26 @@ def taught_table(summary: Summary) -> Table:
 
 
 def _chosen_most(summary: Summary, by_teacher: Sequence[int], total: int) -> str:
-    """Name the teacher that was chosen most, with its share: `client-3 (41.0)`; empty if nobody was."""
+    """Name the teacher that was chosen most, with its share: `client-3 (41.0)`; empty if none was."""
     most, _ = extremes(by_teacher)
     name = printable(summary.clients[most].name)
     return f"{name} ({share_text(by_teacher[most], total)})" if by_teacher[most] else ""
 
 
 def taught_by_class_table(summary: Summary) -> Table:
-    """Show whether those teach who know: a row per class or, if there are many classes, a row per teacher."""
-    few = len(summary.classes) <= MOST_CLASSES
+    """Show whether clients that know a class teach it: a row per class or, for many classes, a row per teacher."""
+    few = len(summary.classes) <= MAX_CLASSES
     return _taught_by_class(summary) if few else _taught_by_teacher(summary)
 
 
 def _by_class(summary: Summary) -> tuple[list[list[int]], list[list[int]]]:
-    """Return how often each teacher was chosen, and was right: teachers x classes, or nothing."""
+    """Return how often each teacher was chosen and how often it was right: teachers x classes, or empty lists."""
     taught = summary.taught
     return ([], []) if taught is None else (taught.chosen_by_class or [], taught.right_by_class or [])
 
 
 def _taught_by_class(summary: Summary) -> Table:
-    table = Table(title="Who taught each class, in % of its public samples (all pupils and heads)")
+    table = Table(title="Who taught each class, in % of its public samples (all students and heads)")
     table.add_column("class", overflow="fold")
     primary = any(client.primary_labels for client in summary.clients)
     if primary:
@@ -89,7 +89,7 @@ def _taught_by_class(summary: Summary) -> Table:
 
 
 def _taught_by_teacher(summary: Summary) -> Table:
-    table = Table(title="What each client taught, in % of public samples (all pupils and heads)")
+    table = Table(title="What each client taught, in % of public samples (all students and heads)")
     table.add_column("teacher", no_wrap=True)
     for name in ("\nall", OF_THESE_RIGHT, "primary\nlabels", OF_THESE_RIGHT, "other\nlabels", OF_THESE_RIGHT):
         table.add_column(name, justify="right", no_wrap=True)
@@ -100,7 +100,7 @@ def _taught_by_teacher(summary: Summary) -> Table:
     ]
     total = sum(map(sum, chosen_by_class))
     rows = [(printable(client.name), own) for client, own in zip(summary.clients, counts, strict=False)]
-    if len(counts) > MOST_ROWS:
+    if len(counts) > MAX_ROWS:
         taught = [own + other for own, _, other, _ in counts]
         most, least = extremes(taught)
         means = tuple(mean(column) for column in zip(*counts, strict=True))
