@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from manyheads.setup.build import Ensemble
 
 REFRESH_SECONDS = 0.2
-STOPPING = "Finishing this window (at most {} steps), then saving. Press Ctrl-C again to leave at once."
+STOPPING = "Stopping: the run is saved as it was when this window began. Press Ctrl-C again to leave at once."
 LINE_SECONDS = 60.0  # at most this long between two plain lines
 IMAGES_SECONDS = 10.0
 
@@ -136,18 +136,14 @@ class Watcher(ABC):
 
     def __init__(self, title: str) -> None:
         self.title = printable(title)
-        self._asked_to_stop = self._said_stopping = False
         self._warned: set[tuple[int, int]] = set()
         self._class_names: tuple[str, ...] = ()
-        self.step = self.steps = self.log_every = self._clients = 0
+        self.step = self.steps = self._clients = 0
         self._since = 0  # client-steps beyond `step`
 
     def started(self, ensemble: "Ensemble", step: int) -> None:
         self.step, self.steps = step, ensemble.resolved.experiment.training.steps
-        self.log_every, self._clients = (
-            ensemble.resolved.experiment.training.log_every,
-            ensemble.resolved.experiment.clients,
-        )
+        self._clients = ensemble.resolved.experiment.clients
         self._class_names = ensemble.resolved.dataset.class_names
         self.begin(ensemble, step)
         names = [ensemble.resolved.client_name(client) for client in range(self._clients)]
@@ -159,10 +155,6 @@ class Watcher(ABC):
             self.line(f"warning: nobody has a private sample of class {shown}; labels count from 0")
 
     def progressed(self, client_steps: int) -> None:
-        # Said here, not in the signal handler, where another print may be under way.
-        if self._asked_to_stop and not self._said_stopping:
-            self._said_stopping = True
-            self.line(STOPPING.format(self.log_every))
         self._since += client_steps
         self.advance(client_steps)
 
@@ -184,7 +176,7 @@ class Watcher(ABC):
                 )
 
     def stopping(self) -> None:
-        self._asked_to_stop = True
+        self.line(STOPPING)
 
     def noted(self, text: str) -> None:
         self.line(f"note: {text}")

@@ -9,7 +9,7 @@ ManyheadsError
 ├── TrainingError        a run that cannot go on (a loss that is not a number)
 ├── WorkerLost             a process that trained some clients is gone; the run goes on from its last save
 └── Stopped              somebody asked to stop; the message says how to go on
-    └── Interrupted      a run in the middle of its steps; what it did is saved
+    └── Interrupted      a run in the middle of its steps, which continues from where it was saved
 """
 
 from pathlib import Path
@@ -56,11 +56,13 @@ class Stopped(ManyheadsError):
 
 
 class Interrupted(Stopped):
-    """A run was asked to stop; what it did is saved."""
+    """A run was asked to stop: it continues from its last edge, and the client-steps since then are dropped."""
 
-    def __init__(self, folder: Path | None, step: int) -> None:
+    def __init__(self, folder: Path | None, step: int, dropped: int = 0) -> None:
         self.folder, self.step = folder, step
-        super().__init__(f"stopped at step {step}" + (f"; continue with: manyheads resume {folder}" if folder else ""))
+        lost = f" ({dropped:,} client-steps since then are dropped)" if dropped else ""
+        self.what = f"stopped at step {step}{lost}"
+        super().__init__(self.what + (f"; continue with: manyheads resume {folder}" if folder else ""))
 
 
 START_AGAIN = "start the run again in another folder"  # where a run cannot be continued

@@ -78,10 +78,10 @@ def test_a_seed_repeats_exactly_and_another_does_not(case: str, uninterrupted: E
 
 
 def test_stopped_and_resumed_equals_uninterrupted(case: str, uninterrupted: Ended, tmp_path: Path) -> None:
-    """Stopped twice: in the first window, and late, between two exchanges or right after one."""
+    """Stopped twice, in the middle of windows: between two exchanges or right after one."""
     folder = tmp_path / "run"
     with pytest.raises(Interrupted) as first:
-        train(experiment(case), folder, observer=StopAt(5))
+        train(experiment(case), folder, observer=StopAt(21))
     with pytest.raises(Interrupted) as second:
         resume(folder, observer=StopAt(13))
     assert 0 < first.value.step < second.value.step < 12

@@ -107,12 +107,12 @@ def test_lost_at_two_places(tiny: Experiment, undisturbed: dict[str, Any]) -> No
 def test_a_run_changes_its_engine(tiny: Experiment, undisturbed: dict[str, Any], tmp_path: Path) -> None:
     class Stop(SilentObserver):
         def happened(self, event: Event) -> None:
-            if event["event"] == "losses" and event["step"] == 10:
+            if event["event"] == "losses" and event["step"] == 12:
                 os.kill(os.getpid(), signal.SIGINT)
 
     for first, then in (("plain", "parallel"), ("parallel", "plain")):
         folder = tmp_path / first
-        with pytest.raises(ManyheadsError, match="stopped at step 1"):
+        with pytest.raises(ManyheadsError, match="stopped at step 10"):
             train(tiny, folder, engine=first, observer=Stop())
         assert decided(resume(folder, engine=then)) == undisturbed
     assert multiprocessing.active_children() == []
@@ -172,10 +172,10 @@ def test_what_is_lost_is_not_counted(tiny: Experiment) -> None:
 def test_where_the_time_of_a_resumed_run_went(tiny: Experiment, tmp_path: Path) -> None:
     class Stop(SilentObserver):
         def happened(self, event: Event) -> None:
-            if event["event"] == "losses" and event["step"] == 10:
+            if event["event"] == "losses" and event["step"] == 12:
                 os.kill(os.getpid(), signal.SIGINT)
 
-    with pytest.raises(ManyheadsError, match="stopped at step 1"):
+    with pytest.raises(ManyheadsError, match="stopped at step 10"):
         train(tiny, tmp_path / "run", observer=Stop())
     summary = resume(tmp_path / "run").summary
     assert summary["time"]["earlier"] > 0.0

@@ -201,7 +201,7 @@ def test_the_file_is_read_when_first_weights_are_made_and_never_again(tiny: Expe
     experiment = tiny.with_values(model={"weights": str(file)})
     whole = train(experiment)
     with pytest.raises(Interrupted):
-        train(experiment, tmp_path / "run", observer=StopAt(5))
+        train(experiment, tmp_path / "run", observer=StopAt(13))
     file.unlink()
     resumed = resume(tmp_path / "run")
     assert all(torch.equal(a.state.values, b.state.values) for a, b in zip(whole.clients, resumed.clients, strict=True))

@@ -29,7 +29,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("made")
     train(Experiment(**TINY), place / "ended")
     with pytest.raises(Interrupted) as interruption:
-        train(Experiment(**TINY), place / "stopped", observer=StopAt(25))
+        train(Experiment(**TINY), place / "stopped", observer=StopAt(31))
     assert interruption.value.step == 10
     assert f"manyheads resume {place / 'stopped'}" in str(interruption.value)
     return place

@@ -142,7 +142,7 @@ def test_a_run_ends_averaged_and_continues_after_a_stop(tiny: Experiment, tmp_pa
     assert torch.equal(final[1], final[3])
     assert not torch.equal(final[0], final[1])
     with pytest.raises(Interrupted, match="stopped at step 5"):
-        train(experiment, tmp_path / "run", observer=StopAt(22))
+        train(experiment, tmp_path / "run", observer=StopAt(26))
     resumed = resume(tmp_path / "run")
     assert all(torch.equal(c.state.values, own) for c, own in zip(resumed.clients, final, strict=True))
     assert resumed.summary["bytes_received"] == expected.summary["bytes_received"]

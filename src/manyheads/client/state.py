@@ -1,7 +1,7 @@
 """All of a client that changes while it trains, as tensors: what a save keeps, and what moves a client."""
 
 import json
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -30,22 +30,47 @@ class ClientState:
 Snapshots = dict[str, dict[str, Tensor]]  # the tensors of snapshots, by name
 
 
+@dataclass(frozen=True)
+class Moment:
+    """What a client is at a moment, on its own device: what its state is made of."""
+
+    tensors: Mapping[str, Tensor]
+    layout: Sequence[Mapping[str, object]]
+    pool: Sequence[Snapshot]
+    kept: Sequence[Snapshot]  # by its owner: others ask about them
+    bytes_received: int
+    refused: int
+
+
+def moment_of(client: Client, *, copied: bool = False) -> Moment:
+    """Return what a client is now; `copied`, it stays so, whatever becomes of the client."""
+    changing = {**checkpoint(client.state), "momentum": client.momentum}
+    if copied:
+        changing = {name: tensor.detach().clone() for name, tensor in changing.items()}
+    memory = {f"{MEMORY}{name}": tensor for name, tensor in client.memory.items()}  # replaced, never written to
+    return Moment(
+        {**changing, **memory},
+        client.state.describe(),
+        tuple(client.pool.entries),
+        tuple(client.owner.kept.values()),
+        client.bytes_received,
+        client.refused,
+    )
+
+
 def states_of(
-    clients: Sequence[Client], known: Container[str], *, pools: bool = True
+    moments: Iterable[Moment], known: Container[str], *, pools: bool = True
 ) -> tuple[list[ClientState], Snapshots]:
     """The states of clients, and the snapshots in their pools that are not `known`; a run that has ended needs none."""
     states, snapshots = [], dict[str, dict[str, Tensor]]()
-    for client in clients:
-        for entry in (*client.pool.entries, *client.owner.kept.values()) if pools else ():
+    for own in moments:
+        for entry in (*own.pool, *own.kept) if pools else ():
             name = _name(entry)
             if name not in known and name not in snapshots and (tensors := entry.tensors()):
                 snapshots[name] = _on_cpu(tensors)
-        memory = {f"{MEMORY}{name}": tensor for name, tensor in client.memory.items()}
-        tensors = _on_cpu({**checkpoint(client.state), "momentum": client.momentum, **memory})
-        pool = [_name(entry) for entry in client.pool.entries] if pools else []
-        states.append(
-            ClientState(tensors, json.dumps(client.state.describe()), pool, client.bytes_received, client.refused)
-        )
+        pool = [_name(entry) for entry in own.pool] if pools else []
+        tensors, layout = _on_cpu(own.tensors), json.dumps(own.layout)
+        states.append(ClientState(tensors, layout, pool, own.bytes_received, own.refused))
     return states, snapshots
 
 

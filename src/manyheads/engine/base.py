@@ -59,6 +59,10 @@ class Engine(ABC):
         """Call a method of some workers, at the same time where the engine can; return their answers in this order."""
 
     @abstractmethod
+    def ask_beside(self, method: str, *arguments: Any) -> list[Any]:
+        """Call a method of every worker, also in the middle of something else; the engine is of no use afterwards."""
+
+    @abstractmethod
     def close(self) -> None:
         """Let go of what the engine holds."""
 
@@ -71,9 +75,16 @@ class Engine(ABC):
         said, self._notes = self._notes, []
         return said
 
-    def train(self, window: Window, progress: Progress, *, trace: bool = False) -> WindowLosses:
-        """Let each client take its steps of the window, alone; `trace`: torch's profiler watches the first worker."""
-        arguments = {worker: (window, trace and worker == 0) for worker in range(len(self._nodes))}
+    def train(self, window: Window, progress: Progress, *, trace: bool = False, keep: bool = False) -> WindowLosses:
+        """Let each client take its steps of the window, alone.
+
+        Args:
+            window: the steps.
+            progress: is told how many client-steps were taken.
+            trace: whether torch's profiler watches the first worker.
+            keep: whether to keep what the clients were before, for `edge`.
+        """
+        arguments = {worker: (window, trace and worker == 0, keep) for worker in range(len(self._nodes))}
         found: list[WindowLosses] = self.ask("train", arguments, progress)
         values = self._in_order([list(own.values) for own in found])
         finite = self._in_order([own.finite for own in found])
@@ -123,7 +134,13 @@ class Engine(ABC):
 
     def states(self, known: Container[str], *, pools: bool = True) -> tuple[list[ClientState], Snapshots]:
         """All that a save keeps; snapshots only those that are not `known`."""
-        found = self._ask_all("states", known, pools)
+        return self._merged(self._ask_all("states", known, pools))
+
+    def edge(self, step: int, known: Container[str]) -> tuple[list[ClientState], Snapshots]:
+        """The states at the edge before `step`, though clients may have gone on from there: for a run that stops."""
+        return self._merged(self.ask_beside("edge", step, known))
+
+    def _merged(self, found: Sequence[tuple[Sequence[ClientState], Snapshots]]) -> tuple[list[ClientState], Snapshots]:
         snapshots = {name: tensors for _, own in found for name, tensors in own.items()}
         return self._in_order([states for states, _ in found]), snapshots
 

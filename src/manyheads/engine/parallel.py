@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +30,6 @@ from manyheads.engine.options import ResolvedOptions
 from manyheads.engine.pipe import ProgressTeller, Reply, receive, send
 from manyheads.engine.plain import PlainTrainer
 from manyheads.engine.remote import ClientPayload, Remote, RemoteWorker
-from manyheads.engine.worker import Worker
 from manyheads.errors import WorkerLost
 from manyheads.setup.build import Ensemble
 
@@ -39,10 +39,11 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass(frozen=True)
 class WorkerProcess:
-    """A process, and the pipe to it."""
+    """A process, and the pipes to it."""
 
     process: BaseProcess | subprocess.Popen[bytes]
     connection: Connection
+    beside: Connection  # to a thread that answers while the worker is busy
 
     def exit_code(self, seconds: float | None) -> int | None:
         """Once it has ended, for which it has so many seconds; minus the signal where it was killed."""
@@ -80,31 +81,43 @@ class Parallel(Remote):
     def _fork(self, members: Sequence[int]) -> None:
         """A worker that has all that is here: nothing is copied before it is changed."""
         context = multiprocessing.get_context("fork")
-        ours, theirs = context.Pipe()
-        inherited = [*(other.connection for other in self._workers), ours]
+        (ours, theirs), (beside, their_beside) = context.Pipe(), context.Pipe()
+        others = [pipe for other in self._workers for pipe in (other.connection, other.beside)]
         make = partial(_inherited, self._ensemble, members)
-        process = context.Process(target=_work, args=(theirs, inherited, make), daemon=True)
+        arguments = (theirs, their_beside, [*others, ours, beside], make)
+        process = context.Process(target=_work, args=arguments, daemon=True)
         with _without_signals(), warnings.catch_warnings():
             # That other threads may hold locks, of which a worker uses none.
             warnings.simplefilter("ignore", DeprecationWarning)
             process.start()
         theirs.close()
-        self._workers.append(WorkerProcess(process, ours))
+        their_beside.close()
+        self._workers.append(WorkerProcess(process, ours, beside))
 
     def _spawn(self) -> None:
         """A worker that begins with nothing. Unlike multiprocessing's, it does not import the program's main file."""
-        ours, theirs = multiprocessing.get_context("spawn").Pipe()
+        context = multiprocessing.get_context("spawn")
+        (ours, theirs), (beside, their_beside) = context.Pipe(), context.Pipe()
+        given = theirs.fileno(), their_beside.fileno()
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         process = subprocess.Popen(
             # -P: it imports what this process would, and not first what lies in the working folder.
-            [sys.executable, "-P", "-c", f"from manyheads.engine.parallel import begin; begin({theirs.fileno()})"],
+            [sys.executable, "-P", "-c", f"from manyheads.engine.parallel import begin; begin{given}"],
             stdin=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
+            pass_fds=given,
             env={**os.environ, "PYTHONPATH": path},
             start_new_session=True,  # out of reach of Ctrl-C, also while it begins
         )
         theirs.close()
-        self._workers.append(WorkerProcess(process, ours))
+        their_beside.close()
+        self._workers.append(WorkerProcess(process, ours, beside))
+
+    def ask_beside(self, method: str, *arguments: Any) -> list[Any]:
+        everybody = range(len(self._workers))
+        self._busy.update(everybody)  # whatever they do, nobody waits for it any more
+        for worker in everybody:
+            self._tell(worker, (method, arguments), beside=True)
+        return [self._good(worker, self._hear(worker, beside=True)) for worker in everybody]
 
     def ask(self, method: str, arguments: Mapping[int, tuple[Any, ...]], progress: Progress | None = None) -> list[Any]:
         for worker, given in arguments.items():
@@ -127,6 +140,7 @@ class Parallel(Remote):
         atexit.unregister(self.close)
         for process in self._workers:
             process.connection.close()
+            process.beside.close()
         for worker, process in enumerate(self._workers):
             if worker in self._busy:  # somebody left in the middle of a window
                 process.process.kill()
@@ -140,15 +154,17 @@ class Parallel(Remote):
             raise answer.error(f"the worker of {self._names(worker)}")
         return answer
 
-    def _tell(self, worker: int, message: Any) -> None:
+    def _tell(self, worker: int, message: Any, *, beside: bool = False) -> None:
+        process = self._workers[worker]
         try:
-            send(self._workers[worker].connection, message)
+            send(process.beside if beside else process.connection, message)
         except OSError:
             raise self._lost(worker) from None
 
-    def _hear(self, worker: int) -> Any:
+    def _hear(self, worker: int, *, beside: bool = False) -> Any:
+        process = self._workers[worker]
         try:
-            return receive(self._workers[worker].connection)
+            return receive(process.beside if beside else process.connection)
         except (EOFError, OSError):
             raise self._lost(worker) from None
 
@@ -169,12 +185,17 @@ def start_method() -> str:
     return "fork" if sys.platform == "linux" and not torch.cuda.is_available() else "spawn"
 
 
-def begin(descriptor: int) -> None:
+def begin(descriptor: int, beside: int) -> None:
     """The life of a worker that began with nothing."""
-    _work(Connection(descriptor), [], None)
+    _work(Connection(descriptor), Connection(beside), [], None)
 
 
-def _work(connection: Connection, inherited: Sequence[Connection], make: Callable[[], Worker] | None) -> None:
+def _work(
+    connection: Connection,
+    beside: Connection,
+    inherited: Sequence[Connection],
+    make: Callable[[], RemoteWorker] | None,
+) -> None:
     """The life of a worker: it ends when nobody is at the other end any more."""
     for other in inherited:  # otherwise the pipes of the dead would stay open
         other.close()
@@ -184,21 +205,35 @@ def _work(connection: Connection, inherited: Sequence[Connection], make: Callabl
     torch.set_num_threads(1)
     with contextlib.suppress(EOFError, OSError):
         worker = attempted(make if make is not None else lambda: _settled(*receive(connection)))
+        threading.Thread(target=_answer_beside, args=(beside, worker), daemon=True).start()
         while True:
             method, arguments, watched = receive(connection)
             teller = ProgressTeller(connection)
             further = (teller,) if watched else ()
-            failed = isinstance(worker, RemoteError)  # to make its clients: said to whoever asks
-            value = worker if failed else attempted(partial(getattr(worker, method), *arguments, *further))
+            with contextlib.nullcontext() if isinstance(worker, RemoteError) else worker.at_work:
+                value = _answer(worker, method, *arguments, *further)
             send(connection, Reply(value, teller.untold))
 
 
-def _inherited(ensemble: Ensemble, members: Sequence[int]) -> Worker:
+def _answer(worker: RemoteWorker | RemoteError, method: str, *arguments: Any) -> Any:
+    """What a worker answers, or why it could not make its clients."""
+    return worker if isinstance(worker, RemoteError) else attempted(partial(getattr(worker, method), *arguments))
+
+
+def _answer_beside(beside: Connection, worker: RemoteWorker | RemoteError) -> None:
+    """Answer, in a thread of its own, what is asked while the worker may be busy."""
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            method, arguments = receive(beside)
+            send(beside, _answer(worker, method, *arguments))
+
+
+def _inherited(ensemble: Ensemble, members: Sequence[int]) -> RemoteWorker:
     """Of a fork."""
     return RemoteWorker(replace(ensemble, clients=[ensemble.clients[member] for member in members]), PlainTrainer())
 
 
-def _settled(resolved: Any, payloads: ClientPayload) -> Worker:
+def _settled(resolved: Any, payloads: ClientPayload) -> RemoteWorker:
     """Of a process that began with nothing."""
     return RemoteWorker(payloads.unpacked(resolved), PlainTrainer())
 

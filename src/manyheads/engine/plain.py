@@ -63,6 +63,10 @@ class LocalEngine(Engine):
         said, self._trainer.notes = self._trainer.notes, []
         return [*said, *super().notes()]
 
+    def ask_beside(self, method: str, *arguments: Any) -> list[Any]:
+        with computing_in(self._precision, self._device):
+            return [getattr(self._worker, method)(*arguments)]
+
     def close(self) -> None:
         pass  # what is here goes with this process
 

@@ -1,16 +1,17 @@
 """What engines share whose workers live in other processes: who gets which clients, what travels, and how it fails."""
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from manyheads.client.state import ClientState, restore_client, states_of
+from manyheads.client.state import ClientState, Snapshots, moment_of, restore_client, states_of
 from manyheads.engine.base import Engine
 from manyheads.engine.options import ResolvedOptions
-from manyheads.engine.worker import Worker
+from manyheads.engine.worker import Trainer, Worker
 from manyheads.errors import SnapshotError
 from manyheads.exchange.transport import Answer
 from manyheads.exchange.weights import WeightsSnapshot
@@ -62,6 +63,21 @@ class SentCheckpoint:
 class RemoteWorker(Worker):
     """A worker in a process of its own."""
 
+    def __init__(self, ensemble: Ensemble, trainer: Trainer) -> None:
+        super().__init__(ensemble, trainer)
+        self.at_work = threading.Lock()  # held while it does what it was asked
+
+    def edge(self, step: int, known: Container[str]) -> tuple[list[ClientState], Snapshots]:
+        """Return the states at an edge, in another thread than the one that trains: nobody waits for its window."""
+        while not (idle := self.at_work.acquire(timeout=0.01)):
+            if self._edge is not None and self._edge[0] == step:
+                break
+        try:
+            return super().edge(step, known)
+        finally:
+            if idle:
+                self.at_work.release()
+
     def send(self, answer: Answer | SnapshotError) -> Any:
         if isinstance(answer, WeightsSnapshot):
             return SentCheckpoint(answer.client, answer.step, answer.tensors())
@@ -85,7 +101,7 @@ class ClientPayload:
     @classmethod
     def of(cls, ensemble: Ensemble, members: Sequence[int], device: str) -> "ClientPayload":
         clients = [ensemble.clients[member] for member in members]
-        states, _ = states_of(clients, (), pools=False)
+        states, _ = states_of(map(moment_of, clients), (), pools=False)
         return cls(dict(zip(members, states, strict=True)), device, clients[0].state.values.dtype)
 
     def unpacked(self, resolved: ResolvedExperiment) -> Ensemble:

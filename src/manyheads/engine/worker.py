@@ -13,7 +13,15 @@ import torch
 from manyheads.algorithms.averaging import mean_values
 from manyheads.algorithms.base import Algorithm, Neighbours
 from manyheads.client.client import Client
-from manyheads.client.state import ClientState, Snapshots, restore_client, restored_snapshot, states_of
+from manyheads.client.state import (
+    ClientState,
+    Moment,
+    Snapshots,
+    moment_of,
+    restore_client,
+    restored_snapshot,
+    states_of,
+)
 from manyheads.engine.base import Progress, Window, WindowLosses
 from manyheads.errors import START_AGAIN, RunError, SnapshotError
 from manyheads.evaluation.accuracy import Scores, score
@@ -50,10 +58,15 @@ class Worker:
         self._transport: Transport = InMemoryTransport()
         for client in ensemble.clients:
             self._transport.serve(client.index, partial(client.owner.answer, encode=trainer.encodes))
+        self._edge: tuple[int, list[Moment]] | None = None  # a step, and the clients before it
         self._told: set[tuple[int, int]] = set()  # askers and owners of whom it was said that an answer was refused
 
-    def train(self, window: Window, trace: bool, progress: Progress) -> WindowLosses:
+    def train(self, window: Window, trace: bool, keep: bool, progress: Progress) -> WindowLosses:
+        """Let clients take their steps; with `keep`, what they were before them can be asked for at any time."""
         clients, algorithm = self._e.clients, self._e.resolved.algorithm
+        self._edge = None  # before the next copies are made
+        if keep:
+            self._edge = window.start, [moment_of(client, copied=True) for client in clients]
         if not trace:
             return self._trainer.train(clients, algorithm, window, progress)
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it would write to the terminal
@@ -162,7 +175,13 @@ class Worker:
         return self._e.probes()
 
     def states(self, known: Container[str], pools: bool) -> tuple[list[ClientState], Snapshots]:
-        return states_of(self._e.clients, known, pools=pools)
+        return states_of(map(moment_of, self._e.clients), known, pools=pools)
+
+    def edge(self, step: int, known: Container[str]) -> tuple[list[ClientState], Snapshots]:
+        """Return the states at the edge before `step`: as they were kept, or as they are where no step was taken."""
+        if self._edge is not None and self._edge[0] == step:
+            return states_of(self._edge[1], known)
+        return self.states(known, pools=True)
 
     def restore(self, states: Mapping[int, ClientState], snapshots: Snapshots, step: int) -> None:
         """Put clients back to a save; what owners keep is asked about again afterwards (`ask_again`)."""

@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -23,10 +22,11 @@ from manyheads.files import write_whole
 from manyheads.memory import enough_memory
 from manyheads.runs.events import Event, LossesEvent, ProbeEvent
 from manyheads.runs.record import Record
+from manyheads.runs.relations import Relations
 from manyheads.setup.build import Ensemble
 from manyheads.training.observer import Observer
 from manyheads.training.result import Result
-from manyheads.training.stop import one_thread, stop_requests
+from manyheads.training.stop import StopRequest, one_thread
 from manyheads.training.summarise import Latest, evaluation_event, relations_of, start_event, summarise, taught_event
 
 # Where the time of a run goes; data are part of steps. earlier: until the save from which it went on.
@@ -59,21 +59,25 @@ class _Run:
     lost_at: int | None = -1  # the last save when a worker was lost
     evaluations: dict[str, Evaluation] = field(default_factory=dict)
     latest: Latest = field(default_factory=Latest)
+    stop: StopRequest = field(default_factory=StopRequest)
+    taken: int = 0  # client-steps since the last edge
+    unwritten: list[Event] = field(default_factory=list)  # told since the last edge
+    relations: Relations | None = None
 
     def go(self, record: Record, *, go_on: bool = False) -> Result:
         """Run from the beginning or from the last save, and again from the last save where a worker was lost."""
         e, told = self.ensemble, False
         self.began = time.perf_counter()
-        with enough_memory(), one_thread(), stop_requests(self.observer) as stop:
+        with enough_memory(), one_thread(), self.stop:
             while True:
                 try:
-                    with contextlib.closing(ENGINES[self.options.engine](e, self.options)) as engine:
+                    with contextlib.closing(self._engine(record)) as engine:
                         if go_on:
                             self._go_back(engine, record)
                         if not told:
                             self.observer.started(e, self.step)
                             told = True
-                        self._from_here(engine, record, stop)
+                        self._from_here(engine, record)
                         engine.bring_home()
                     break
                 except WorkerLost as lost:
@@ -84,20 +88,45 @@ class _Run:
         record.finish(summary)
         for client in e.clients:
             client.model.eval()
-        return Result(e.resolved.experiment, e.clients, summary, self.folder, stop.is_set(), record.relations())
+        return Result(e.resolved.experiment, e.clients, summary, self.folder, self.stop.asked, record.relations())
 
-    def _from_here(self, engine: Engine, record: Record, stop: threading.Event) -> None:
+    def _engine(self, record: Record) -> Engine:
+        with self._stoppable(record):
+            return ENGINES[self.options.engine](self.ensemble, self.options)
+
+    @contextlib.contextmanager
+    def _stoppable(self, record: Record, engine: Engine | None = None) -> Iterator[None]:
+        """Stop in here at once where somebody asks: what was done in here is dropped, the edge before it is saved."""
+        edge, seconds, self.taken = self.step, self._seconds(), 0
+        try:
+            with self.stop.interrupts():
+                yield
+        except BaseException:  # StopNow, or whatever became of it on its way
+            if not self.stop.asked or self.stop.leaving:
+                raise
+            if engine is not None and record.lasting and 0 < edge != record.saved_step:
+                self.observer.stopping()
+                with contextlib.suppress(WorkerLost):
+                    record.save(edge, seconds, partial(engine.edge, edge))
+            step = (record.saved_step or 0) if record.lasting else edge
+            dropped = self.taken + len(self.ensemble.clients) * (edge - step)
+            raise Interrupted(self.folder, step, dropped) from None
+
+    def _from_here(self, engine: Engine, record: Record) -> None:
         e = self.ensemble
         if self.step == 0:
-            self._tell(record, start_event(e, self._how(engine)))
-            with self._timed("exchange"):
+            self._tell(start_event(e, self._how(engine)))
+            self._write_down(record)
+            with self._stoppable(record), self._timed("exchange"):
                 engine.exchange(step=0)
-        self._loop(engine, record, stop)
-        for number, part in enumerate(e.parts):  # a run resumed at its very end was judged before it was saved
-            if part.name not in self.evaluations:
-                self.evaluations[part.name] = evaluation_of(e.clients, part.name, engine.scores(number))
-        if e.resolved.experiment.evaluate.probe:
-            self._tell(record, ProbeEvent(step=self.step, shared_accuracy=engine.probes()))
+        self._loop(engine, record)
+        with self._stoppable(record):
+            for number, part in enumerate(e.parts):  # a run resumed at its very end was judged before it was saved
+                if part.name not in self.evaluations:
+                    self.evaluations[part.name] = evaluation_of(e.clients, part.name, engine.scores(number))
+            if e.resolved.experiment.evaluate.probe:
+                self._tell(ProbeEvent(step=self.step, shared_accuracy=engine.probes()))
+        self._write_down(record)
 
     def _how(self, engine: Engine) -> dict[str, str]:
         """What computed, and how: all that a record says about it."""
@@ -115,7 +144,7 @@ class _Run:
         """To the last save, or to the beginning where there is none."""
         saved, self.evaluations, self.latest = record.restore(), {}, Latest()
         self.step, self.seconds_before = (saved.step, saved.seconds) if saved else (0, 0.0)
-        self.began = time.perf_counter()
+        self.began, self.unwritten, self.relations = time.perf_counter(), [], None
         self.time = dict.fromkeys(TIMES, 0.0) | {"earlier": self.seconds_before}
         if saved is not None:
             engine.restore(saved)
@@ -130,30 +159,25 @@ class _Run:
         self.lost_at = record.saved_step
         self.observer.went_back(record.saved_step or 0, str(lost))
 
-    def _loop(self, engine: Engine, record: Record, stop: threading.Event) -> None:
+    def _loop(self, engine: Engine, record: Record) -> None:
         e, training = self.ensemble, self.ensemble.resolved.experiment.training
         every, judged = e.resolved.experiment.evaluate.every, self._judged()
         regular = [range(0, training.steps, interval) for interval in (training.log_every, every)]
         saved, pause, traced = time.perf_counter(), training.save_seconds, self._traced(regular)
         edges = (*regular, e.resolved.exchange_steps, e.resolved.averaging_steps, judged, traced)
         for window in windows(self.step, training.steps, *edges):
-            with self._timed("steps"):
-                losses = engine.train(window, self.observer.progressed, trace=window.start in traced[:1])
-            self.time["data"] += losses.data_seconds
-            if losses.trace is not None and self.folder is not None:
-                write_whole(self.folder / "trace.json", losses.trace)
-            for note in engine.notes():
-                self.observer.noted(note)
-            self._check_finite(losses, window)
-            self._tell(record, self._losses_event(losses, window))
-            self.step = window.stop
-            at_end = self.step == training.steps
-            with self._timed("exchange"):
-                engine.exchange(self.step)
-            if self.step % every == 0 or at_end or self.step in judged:
-                with self._timed("evaluation"):
-                    self._evaluate(engine, record, judged.get(self.step), by_hop=at_end or e.resolved.relates)
-            due = at_end or stop.is_set() or time.perf_counter() - saved >= pause
+            at_end = window.stop == training.steps
+            with self._stoppable(record, engine):
+                # Of use only where a stop would lose more than this window.
+                keep = record.lasting and self.stop.heard and 0 < window.start != record.saved_step
+                self._train(engine, window, trace=window.start in traced[:1], keep=keep)
+                with self._timed("exchange"):
+                    engine.exchange(self.step)
+                if self.step % every == 0 or at_end or self.step in judged:
+                    with self._timed("evaluation"):
+                        self._evaluate(engine, judged.get(self.step), by_hop=at_end or e.resolved.relates)
+            self._write_down(record)
+            due = at_end or self.stop.asked or time.perf_counter() - saved >= pause
             if due and (record.lasting or engine.can_lose_workers):
                 before = self.time["saving"]
                 with self._timed("saving"):
@@ -161,8 +185,26 @@ class _Run:
                 saved, took = time.perf_counter(), self.time["saving"] - before
                 usual = training.save_seconds
                 pause = min(max(usual, PAUSE_FOR_SAVE * took), LONGEST_PAUSE * usual)
-            if stop.is_set() and not at_end:
+            if self.stop.asked and not at_end:
                 raise Interrupted(self.folder, self.step)
+
+    def _train(self, engine: Engine, window: Window, *, trace: bool, keep: bool) -> None:
+        """Let all clients take the steps of a window."""
+        with self._timed("steps"):
+            losses = engine.train(window, self._progressed, trace=trace, keep=keep)
+        self.time["data"] += losses.data_seconds
+        if losses.trace is not None and self.folder is not None:
+            write_whole(self.folder / "trace.json", losses.trace)
+        for note in engine.notes():
+            self.observer.noted(note)
+        self._check_finite(losses, window)
+        self._tell(self._losses_event(losses, window))
+        self.step = window.stop
+
+    def _progressed(self, client_steps: int) -> None:
+        self.taken += client_steps
+        self.observer.progressed(client_steps)
+        self.stop.check()
 
     def _judged(self) -> dict[int, str]:
         """After which steps the algorithm's states are judged: of each, the last before a regular evaluation."""
@@ -180,7 +222,7 @@ class _Run:
         first = first if first + TRACED_STEPS <= last else self.step
         return [first, first + TRACED_STEPS]
 
-    def _evaluate(self, engine: Engine, record: Record, after: str | None, *, by_hop: bool) -> None:
+    def _evaluate(self, engine: Engine, after: str | None, *, by_hop: bool) -> None:
         """Judge all clients, on the test set last; with `by_hop` every one also on the data of every other."""
         e = self.ensemble
         for number, part in enumerate(e.parts):
@@ -188,12 +230,12 @@ class _Run:
             self.evaluations[part.name] = evaluation = evaluation_of(e.clients, part.name, scores)
             on = accuracy_on(e.clients, scores) if by_hop and part.name == "test" else None
             hops = None if on is None else hop_means(on, e.resolved.hops(self.step))
-            self._tell(record, evaluation_event(evaluation, self.step, after, hops))
+            self._tell(evaluation_event(evaluation, self.step, after, hops))
         taught = self._who_taught_whom(engine)
         if taught is not None:
-            self._tell(record, taught_event(taught, self.step))
+            self._tell(taught_event(taught, self.step))
         if e.resolved.relates:
-            record.keep_relations(relations_of(self.step, on, taught))
+            self.relations = relations_of(self.step, on, taught)
 
     def _who_taught_whom(self, engine: Engine) -> Taught | None:
         """On the first batches since the last exchange: those that tables of predictions can answer, too."""
@@ -225,11 +267,19 @@ class _Run:
             losses={term: mean[:, number].tolist() for number, term in enumerate(losses.terms)},
         )
 
-    def _tell(self, record: Record, event: Event) -> None:
+    def _tell(self, event: Event) -> None:
         event = event.model_copy(update={"seconds": round(self._seconds(), 3)})
-        record.event(event)
+        self.unwritten.append(event)
         self.latest.remember(event)
         self.observer.happened(event)
+
+    def _write_down(self, record: Record) -> None:
+        """Let what was told last: an edge is complete, nothing of it can be dropped any more."""
+        for event in self.unwritten:
+            record.event(event)
+        if self.relations is not None:
+            record.keep_relations(self.relations)
+        self.unwritten, self.relations = [], None
 
     def _seconds(self) -> float:
         return self.seconds_before + time.perf_counter() - self.began

@@ -21,7 +21,7 @@ class Observer(Protocol):
         """A line of metrics.jsonl was written: `event.step` and the like, by kind as in `runs/events.py`."""
 
     def stopping(self) -> None:
-        """Somebody asked to stop; the run goes on to the end of its window."""
+        """Somebody asked to stop; the last edge of the run is being saved."""
 
     def went_back(self, step: int, why: str) -> None:
         """A part of those who train was lost; all go on from the last save, at `step`."""

@@ -82,8 +82,9 @@ def resume(
     trust = trust_in_run(path, said=trust_code)
     with enough_memory():
         ensemble = assemble(experiment, home(resolved), pretrained=saved is None, trust=trust)
-    run = _Run(ensemble, resolved, observer or SilentObserver(), path)
+    run = _Run(ensemble, resolved, observer or SilentObserver(), path, step=0 if saved is None else saved.step)
     with contextlib.closing(RunFolder(path, ensemble.resolved.dataset.fingerprint())) as record:
+        record.saved_step = None if saved is None else saved.step  # also where it is stopped before it is read
         return run.go(record, go_on=True)
 
 

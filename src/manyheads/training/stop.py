@@ -8,7 +8,7 @@ from types import FrameType
 
 import torch
 
-from manyheads.training.observer import Observer
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextlib.contextmanager
@@ -22,27 +22,49 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-@contextlib.contextmanager
-def stop_requests(observer: Observer) -> Iterator[threading.Event]:
-    """The first Ctrl-C (or SIGTERM) asks the loop to stop at the next edge; the second leaves at once."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():  # only the main thread hears signals
-        yield stop
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+class StopNow(BaseException):
+    """Raised wherever the run happens to be: what it does is dropped."""
 
-    def restore() -> None:
-        for number, handler in before.items():
+
+class StopRequest:
+    """Whether somebody asked to stop: by Ctrl-C or SIGTERM, of which the second leaves at once.
+
+    Signals are heard in the main thread only; elsewhere nobody asks.
+    """
+
+    def __init__(self) -> None:
+        self.asked = self.leaving = self._may_interrupt = False
+        self.heard = threading.current_thread() is threading.main_thread()
+        self._before = {number: signal.getsignal(number) for number in SIGNALS if self.heard}
+
+    def __enter__(self) -> "StopRequest":
+        for number in self._before:
+            signal.signal(number, self._hear)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def heard(number: int, frame: FrameType | None) -> None:
-        stop.set()
-        restore()
-        observer.stopping()
+    @contextlib.contextmanager
+    def interrupts(self) -> Iterator[None]:
+        """Raise StopNow in here as soon as somebody asks, or has asked before."""
+        try:
+            self._may_interrupt = True
+            self.check()
+            yield
+        finally:
+            self._may_interrupt = False
 
-    for number in before:
-        signal.signal(number, heard)
-    try:
-        yield stop
-    finally:
-        restore()
+    def check(self) -> None:
+        """Raise StopNow where that was lost on its way, as in a destructor."""
+        if self.asked and self._may_interrupt:
+            raise StopNow
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            self.leaving = True
+            self.__exit__()
+            signal.raise_signal(number)
+        self.asked = True
+        self.check()

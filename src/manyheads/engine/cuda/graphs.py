@@ -22,6 +22,7 @@ from manyheads.client.plan import WindowPlan
 from manyheads.data.batches import WindowRows
 from manyheads.engine.base import Progress, Window, WindowLosses
 from manyheads.engine.cuda.capture import CapturedStep, capture, draws_from_torch, why_not_captured
+from manyheads.engine.cuda.pace import Pace
 from manyheads.engine.cuda.student import Student
 from manyheads.engine.cuda.teachers import Teachers
 from manyheads.engine.plain import PlainTrainer
@@ -31,7 +32,6 @@ from manyheads.memory import KNOBS
 STREAMS = 8  # clients that train at the same time: more do not make it faster, and each needs its activations
 STEPS_AT_ONCE = 128  # that are loaded, at most
 LOADED_SHARE = 0.1  # of the memory of a GPU that what is loaded may take
-IN_FLIGHT = 16  # steps between two looks at how far it is
 
 
 class CudaTrainer:
@@ -52,6 +52,7 @@ class CudaTrainer:
         self.notes: list[str] = []  # what a person should know and was not told yet
         self._said: set[str] = set()
         self._data_seconds = 0.0
+        self._pace = Pace()
 
     def train(
         self, clients: Sequence[Client], algorithm: Algorithm, window: Window, progress: Progress
@@ -126,16 +127,22 @@ class CudaTrainer:
     def _replay(self, step: Callable[[], None], steps: int, progress: Progress) -> None:
         """Hand the steps to the device, and say how far it is."""
         under_way: deque[tuple[torch.cuda.Event, int]] = deque()
+        since, looked = 0, time.perf_counter()
         for done in range(1, steps + 1):
             step()
-            if self._counter_1.is_cuda and (done % IN_FLIGHT == 0 or done == steps):
+            since += 1
+            if self._counter_1.is_cuda and (since >= self._pace.steps or done == steps):
                 event = torch.cuda.Event()  # type: ignore[no-untyped-call]
                 event.record()
-                under_way.append((event, (done - 1) % IN_FLIGHT + 1))
-                while len(under_way) > (0 if done == steps else 2):
-                    reached, since = under_way.popleft()
+                under_way.append((event, since))
+                since = 0
+                while len(under_way) > (0 if done == steps else 1):
+                    reached, taken = under_way.popleft()
                     reached.synchronize()
-                    progress(since * len(self._students))
+                    now = time.perf_counter()
+                    self._pace.looked(now - looked, taken)
+                    looked = now
+                    progress(taken * len(self._students))
         if not self._counter_1.is_cuda:
             progress(steps * len(self._students))
 

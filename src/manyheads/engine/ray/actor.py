@@ -51,8 +51,12 @@ class Actor:
         return answer, taken
 
     def _do(self, method: str, *arguments: Any) -> Any:
-        with enough_memory(), computing_in(*self._how):
+        with enough_memory(), computing_in(*self._how), self._worker.at_work:
             return getattr(self._worker, method)(*arguments)
+
+    def beside(self, method: str, arguments: tuple[Any, ...]) -> Any:
+        """The answer of the worker, which may be busy with something else."""
+        return attempted(partial(getattr(self._worker, method), *arguments))
 
     def taken(self) -> int:
         return self._taken

@@ -81,6 +81,10 @@ class RayEngine(Remote):
                     counts.tell(worker, self._good(worker, asked))
         return [answers[worker] for worker in arguments]
 
+    def ask_beside(self, method: str, *arguments: Any) -> list[Any]:
+        asked = [actor.beside.options(concurrency_group="watch").remote(method, arguments) for actor in self._actors]
+        return [self._good(worker, ref) for worker, ref in enumerate(asked)]
+
     def _may_start(self, due: Sequence[int], running: Sequence[int]) -> list[int]:
         """Windows for which there is a core: all at once on too few cores are slower."""
         free = self._cores - Counter(self._machines[worker] for worker in running)
