@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import signal
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -130,8 +131,17 @@ def test_after_a_slow_save_the_next_one_waits(
     assert steps == saves
 
 
-def test_a_stop_in_the_last_window_lets_the_run_end(tiny: Experiment, tmp_path: Path) -> None:
-    result = train(tiny, tmp_path / "run", observer=StopAt(57))
+def test_a_stop_while_the_end_is_saved_lets_the_run_end(
+    tiny: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = RunFolder.save
+
+    def interrupted(self: RunFolder, *arguments: Any, **options: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        save(self, *arguments, **options)
+
+    monkeypatch.setattr(RunFolder, "save", interrupted)
+    result = train(tiny, tmp_path / "run")
     assert result.stop_requested
     assert read_summary(tmp_path / "run")["steps"] == 20
     assert not train(tiny).stop_requested

@@ -95,7 +95,7 @@ class TrainingConfig(Section):
     schedule: Literal["cosine", "constant"] = "cosine"
     momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.9
     weight_decay: Annotated[float, Field(ge=0.0, le=1e6)] = 5e-4
-    log_every: Positive = 50  # the longest window: losses are recorded at its end
+    log_every: Positive = 50  # the longest window: losses are recorded at its end, and a stop drops no more than one
     save_seconds: NonNegative = 60.0
 
 

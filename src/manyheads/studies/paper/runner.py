@@ -29,7 +29,7 @@ class RunnerObserver:
         """Hear something that a person should know."""
 
     def stopping(self) -> None:
-        """Hear that somebody asked to stop: runs finish their window and save."""
+        """Hear that somebody asked to stop: runs save the beginning of their window."""
 
 
 def run_all(
