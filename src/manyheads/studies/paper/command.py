@@ -51,9 +51,7 @@ class RunnerOnScreen(RunnerObserver):
         self._screen.say(f"note: {text}")
 
     def stopping(self) -> None:
-        self._screen.say(
-            "Stopping: runs are saved as they were when their windows began. Press Ctrl-C again to leave at once."
-        )
+        self._screen.say("Stopping: runs are saved as their windows began. Press Ctrl-C again to leave at once.")
 
 
 def run_missing(screen: Screen, planned: JobList, request: Request) -> None:

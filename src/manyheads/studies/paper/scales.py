@@ -168,7 +168,7 @@ IMAGENET = Scale(
             "public_batch_size": 512,
             "learning_rate": 0.1,
             "warmup_steps": 0,
-            "log_every": 10,  # a step takes about a second on an H200, and whoever stops a run loses what follows the last line
+            "log_every": 10,  # a step takes about a second on an H200, and a stop drops what follows the last line
         },
         evaluate={"every": 5_000},
     ),
