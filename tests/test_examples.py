@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 from typer.testing import CliRunner
 
-from manyheads.cli import app
+from manyheads.cli.commands import app
 from manyheads.config.experiment import Experiment
 
 ROOT = Path(__file__).parent.parent

@@ -6,9 +6,10 @@
 """
 
 import importlib
-from typing import TYPE_CHECKING
 
 from manyheads.version import __version__
+
+TYPE_CHECKING = False  # as typing has it, whose import takes a while in which nobody hears Ctrl-C
 
 if TYPE_CHECKING:
     from manyheads.api import resume, train

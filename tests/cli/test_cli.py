@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from manyheads import ConfigurationError, Experiment, load_model
-from manyheads.cli import app
+from manyheads.cli.commands import app
 from manyheads.report.text import percent
 
 pytestmark = pytest.mark.usefixtures("blank_pictures")

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from manyheads import Experiment, train
-from manyheads.cli import app
+from manyheads.cli.commands import app
 from tests.conftest import TINY
 
 pytestmark = pytest.mark.usefixtures("blank_pictures")

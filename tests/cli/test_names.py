@@ -11,7 +11,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from manyheads import Experiment, load_model
-from manyheads.cli import app
+from manyheads.cli.commands import app
 from tests.conftest import TINY
 
 CLASSES = (b"caf\xe9", b"clear\x1b[2J\x07", b"two\nerror: lines", b"[.b] [red]m $a_{$ :dog:", "中文".encode())

@@ -14,7 +14,7 @@ HEAVY = ("torch", "pandas", "sklearn", "matplotlib", "networkx", "safetensors")
 SCRIPT = f"""
 import json, sys
 from typer.testing import CliRunner
-from manyheads.cli import app
+from manyheads.cli.commands import app
 
 for line in sys.argv[1:]:
     result = CliRunner().invoke(app, line.split())
@@ -41,3 +41,28 @@ def test_each_is_answered(answers: list[list[Any]]) -> None:
     for line, code, output, _ in answers:
         assert code == (0 if "--help" in line or "--version" in line else 2), (line, output)
         assert "Usage" in output or "manyheads 0" in output or output.startswith("error: "), (line, output)
+
+
+INTERRUPTED = """
+import os, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, path, target=None):
+        if name == MODULE:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+
+from manyheads.cli import main
+assert "typer" not in sys.modules
+sys.meta_path.insert(0, Interrupting())
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["typer", "manyheads.cli.runs", "torch"])
+def test_ctrl_c_in_the_middle_of_an_import(module: str, tmp_path: Path) -> None:
+    (tmp_path / "experiment.toml").write_text(STARTUP["EXPERIMENT"])
+    script = INTERRUPTED.replace("MODULE", repr(module))
+    command = [sys.executable, "-c", script, "run", "experiment.toml", "--out", "run"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "\nstopped\n")

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from manyheads import ConfigurationError, Experiment
-from manyheads.cli import app
+from manyheads.cli.commands import app
 from manyheads.config.toml import parse
 
 GOOD = 'clients = 2\n[data]\nsource = "digits"\n'

@@ -14,7 +14,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from manyheads import ConfigurationError, DataError, Experiment
-from manyheads.cli import app
+from manyheads.cli.commands import app
 from manyheads.data.frame import Frame
 from manyheads.data.loading import load
 from manyheads.data.pack import pack

@@ -19,7 +19,7 @@ import torch
 from typer.testing import CliRunner, Result
 
 from manyheads import ConfigurationError, DataError, Experiment, train
-from manyheads.cli import app
+from manyheads.cli.commands import app
 from manyheads.data import pictures
 from manyheads.data.arrays import ImageSet
 from manyheads.data.journal import JOURNAL

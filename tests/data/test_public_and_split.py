@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from manyheads import ConfigurationError, Experiment, train
-from manyheads.cli import app
+from manyheads.cli.commands import app
 from manyheads.data.arrays import Images
 from manyheads.data.loading import load
 from manyheads.data.views import model_input

@@ -9,7 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from manyheads import ConfigurationError, Experiment, resume, train
-from manyheads.cli import app
+from manyheads.cli.commands import app
 from manyheads.engine.options import EngineKeywords, EngineOptions, ResolvedOptions
 from manyheads.engine.precision import computing_in
 from manyheads.engine.resolve import resolve_options

@@ -9,7 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from manyheads import ConfigurationError, DataError, Experiment, TrainingError, train
-from manyheads.cli import app
+from manyheads.cli.commands import app
 from manyheads.data.loading import load
 from manyheads.data.pack import pack
 from manyheads.engine.failure import RemoteError, attempted

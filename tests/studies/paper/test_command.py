@@ -13,7 +13,7 @@ import torch
 from typer.testing import CliRunner, Result
 
 from manyheads import Experiment
-from manyheads.cli import app
+from manyheads.cli.commands import app
 from manyheads.config.data import DataConfig
 from manyheads.console import Screen
 from manyheads.data.pack import pack

@@ -1,0 +1,97 @@
+"""The commands. Every mistake ends in one line on standard error and exit status 2."""
+
+import errno
+import functools
+import os
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from manyheads.cli.data import pack_images, split
+from manyheads.cli.paper import reproduce
+from manyheads.cli.runs import compare, demo, evaluate_run, export, frontier, resume_run, run
+from manyheads.errors import ManyheadsError, Stopped
+from manyheads.memory import enough_memory
+from manyheads.printable import printable
+from manyheads.version import __version__
+
+MISTAKE, STOPPED = 2, 130
+OF_PRINTING = (errno.ENOSPC, errno.EPIPE, errno.EIO)  # where no file is named: those that are written name themselves
+COMMANDS: dict[str, Callable[..., None]] = {
+    "demo": demo,
+    "run": run,
+    "resume": resume_run,
+    "split": split,
+    "pack": pack_images,
+    "compare": compare,
+    "evaluate": evaluate_run,
+    "frontier": frontier,
+    "reproduce": reproduce,
+    "export": export,
+}
+
+app = typer.Typer(
+    help="Many heads are better than one: clients with private data teach each other, without a server.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def guarded(name: str, function: Callable[..., None]) -> Callable[..., None]:
+    """Wrap a command so that a mistake is one line, and an interruption says how to continue."""
+
+    @functools.wraps(function)
+    def command(*args: Any, **kwargs: Any) -> None:
+        try:
+            with enough_memory():
+                function(*args, **kwargs)
+                sys.stdout.flush()
+        except Stopped as stopped:
+            print(f"\n{printable(str(stopped))}", file=sys.stderr)
+            raise typer.Exit(STOPPED) from None
+        except ManyheadsError as error:
+            print(f"error: {printable(str(error))}", file=sys.stderr)
+            raise typer.Exit(MISTAKE) from None
+        except OSError as error:
+            place = error.filename or ("standard output" if error.errno in OF_PRINTING else name)
+            print(printable(f"error: {place}: {error.strerror or error}"), file=sys.stderr)
+            raise typer.Exit(MISTAKE) from None
+        except KeyboardInterrupt:
+            print("\nleft at once; a run continues from its last save with: manyheads resume RUN", file=sys.stderr)
+            raise typer.Exit(STOPPED) from None
+
+    return command
+
+
+def version(show: bool) -> None:
+    if show:
+        print(f"manyheads {__version__}", flush=True)
+        raise typer.Exit()
+
+
+@app.callback()
+def common(
+    show_version: Annotated[bool, typer.Option("--version", callback=version, is_eager=True)] = False,
+) -> None:
+    pass
+
+
+for _name, _function in COMMANDS.items():
+    app.command(_name)(guarded(_name, _function))
+
+
+def start() -> None:
+    """Run the command that was given; where its output cannot be written, say so in one line."""
+    try:
+        app()
+    except OSError as error:  # of --help and --version
+        print(f"error: standard output: {error.strerror or error}", file=sys.stderr)
+        sys.exit(MISTAKE)
+    finally:
+        try:
+            sys.stdout.flush()
+        except OSError:  # was told; Python would try once more when it ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
