@@ -1,5 +1,6 @@
 """What a person sees while a run goes on."""
 
+import contextlib
 import io
 
 import pytest
@@ -7,9 +8,10 @@ from rich.console import Console
 from rich.table import Table
 
 from manyheads import Experiment, train
-from manyheads.console import STOPPING, Bar, Lines, PlainConsole, Screen
+from manyheads.console import STOPPING, Bar, Lines, PlainConsole, Screen, progress_of
 from manyheads.report.sentences import collapse_text
 from manyheads.runs.events import EvaluationEvent
+from manyheads.training.observer import SilentObserver
 
 
 def test_the_bar_shows_losses_accuracy_and_time_left(tiny: Experiment) -> None:
@@ -113,3 +115,38 @@ def test_a_wide_table_loses_no_number(width: int, capsys: pytest.CaptureFixture[
     assert all(entry in shown for line in lines for entry in line[1:])
     assert shown.count("cell 2") == {60: 5, 80: 3, 300: 1}.get(width, shown.count("cell 2"))
     assert shown.count("a title") == 1
+
+
+@pytest.mark.parametrize(
+    ("terminal", "notebook", "widgets", "kind"),
+    [
+        (False, False, False, SilentObserver),
+        (True, False, False, Bar),
+        (False, True, True, Bar),
+        (False, True, False, Lines),
+    ],
+)
+def test_a_run_from_python_is_shown_where_a_person_looks_on(
+    terminal: bool, notebook: bool, widgets: bool, kind: type[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    monkeypatch.setattr("manyheads.console.PlainConsole.is_jupyter", notebook, raising=False)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: notebook)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: "there" if widgets else None)
+    with progress_of("a run") as watcher:
+        assert isinstance(watcher, kind)
+
+
+def test_progress_can_be_switched_off(tiny: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = list[str]()
+
+    def watched(title: str) -> contextlib.AbstractContextManager[SilentObserver]:
+        shown.append(title)
+        return contextlib.nullcontext(SilentObserver())
+
+    monkeypatch.setattr("manyheads.api.progress_of", watched)
+    train(tiny, progress=False)
+    train(tiny, observer=SilentObserver())
+    assert shown == []
+    train(tiny)
+    assert shown == ["mhd"]

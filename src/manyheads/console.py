@@ -1,6 +1,7 @@
 """What a person sees during a run: a progress bar on a terminal, plain lines elsewhere."""
 
 import contextlib
+import importlib.util
 import io
 import sys
 import time
@@ -20,6 +21,7 @@ from manyheads.evaluation.means import mean_by_head
 from manyheads.printable import printable
 from manyheads.report.sentences import collapse_text, models_text
 from manyheads.runs.events import EvaluationEvent, Event, LossesEvent, ProbeEvent, StartEvent
+from manyheads.training.observer import Observer, SilentObserver
 
 if TYPE_CHECKING:
     from manyheads.setup.build import Ensemble
@@ -49,7 +51,7 @@ class Screen:
         if isinstance(sys.stdout, io.TextIOWrapper):  # a letter that the terminal's encoding lacks is no reason to end
             sys.stdout.reconfigure(errors="backslashreplace")
         width = None if self.decorated else 200
-        self.console = PlainConsole(width=width, no_color=not self.decorated)
+        self.console = PlainConsole(width=width, no_color=not self.decorated, force_jupyter=False)
 
     def say(self, text: str) -> None:
         self.console.print(printable(text), soft_wrap=not self.decorated)
@@ -129,6 +131,18 @@ class Screen:
                 self.say(f"{title}: {done:,} of {total:,} images, {count} {wrong}")
 
         yield line
+
+
+def progress_of(title: str) -> contextlib.AbstractContextManager[Observer]:
+    """Return what shows a run that was started from Python: a bar where a person looks on, nothing elsewhere.
+
+    In a notebook the bar needs ipywidgets; without them there are plain lines.
+    """
+    console = PlainConsole()
+    if console.is_jupyter:
+        widgets = importlib.util.find_spec("ipywidgets") is not None
+        return Bar(console, title) if widgets else Lines(Screen(quiet=True), title)
+    return Bar(console, title) if sys.stdout.isatty() else contextlib.nullcontext(SilentObserver())
 
 
 class Watcher(ABC):

@@ -1,6 +1,6 @@
 """The command line: `main` is what `manyheads` starts. It imports next to nothing, so that Ctrl-C is heard at once."""
 
-import contextlib
+import atexit
 import os
 import signal
 import sys
@@ -11,8 +11,10 @@ STOPPED = 130  # exit status, as shells have it for Ctrl-C
 
 def main() -> None:
     """Run the command that was given."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # and not ignored, as by nohup
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:  # and not ignored, as by nohup
         signal.signal(signal.SIGINT, _hear)
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)  # Python's own end says nothing then
     try:
         from manyheads.cli.commands import start
 
@@ -20,8 +22,7 @@ def main() -> None:
     except KeyboardInterrupt:
         _leave()
     finally:
-        with contextlib.suppress(ValueError):
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # what is left is Python's own end, which says nothing
+        signal.signal(signal.SIGINT, before)
 
 
 def _hear(number: int, frame: FrameType | None) -> None:
