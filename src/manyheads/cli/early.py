@@ -13,13 +13,14 @@ from manyheads.engine.options import EngineOptions
 
 def check_early(experiment: Experiment, options: EngineOptions) -> None:
     """Raise where what a person asked for cannot be run."""
-    from manyheads.graph import with_defaults
-    from manyheads.setup.validate import check_schedule
-
     replace(options, engine=options.engine or "plain")  # with one engine in mind, its options are checked
     if options.workers is not None:
         number_of_workers(options.workers, len(experiment.groups) or experiment.clients)
+    from manyheads.setup.validate import check_schedule
+
     check_schedule(experiment.training)
+    from manyheads.graph import with_defaults
+
     with_defaults(experiment.graph)
     check_data(experiment.data)
 
