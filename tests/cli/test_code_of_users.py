@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from manyheads.cli import app
+from manyheads.cli.commands import app
 
 MODULES = {
     "no Python": ("def f(:\n", "SyntaxError"),

@@ -120,11 +120,12 @@ class _Run:
             with self._stoppable(record), self._timed("exchange"):
                 engine.exchange(step=0)
         self._loop(engine, record)
-        with self._stoppable(record):
-            for number, part in enumerate(e.parts):  # a run resumed at its very end was judged before it was saved
-                if part.name not in self.evaluations:
+        for number, part in enumerate(e.parts):  # a run resumed at its very end was judged before it was saved
+            if part.name not in self.evaluations:
+                with self._stoppable(record):
                     self.evaluations[part.name] = evaluation_of(e.clients, part.name, engine.scores(number))
-            if e.resolved.experiment.evaluate.probe:
+        if e.resolved.experiment.evaluate.probe:
+            with self._stoppable(record):
                 self._tell(ProbeEvent(step=self.step, shared_accuracy=engine.probes()))
         self._write_down(record)
 
