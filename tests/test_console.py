@@ -2,6 +2,9 @@
 
 import contextlib
 import io
+import sys
+import types
+from typing import Self
 
 import pytest
 from rich.console import Console
@@ -117,24 +120,48 @@ def test_a_wide_table_loses_no_number(width: int, capsys: pytest.CaptureFixture[
     assert shown.count("a title") == 1
 
 
-@pytest.mark.parametrize(
-    ("terminal", "notebook", "widgets", "kind"),
-    [
-        (False, False, False, SilentObserver),
-        (True, False, False, Bar),
-        (False, True, True, Bar),
-        (False, True, False, Lines),
-    ],
-)
-def test_a_run_from_python_is_shown_where_a_person_looks_on(
-    terminal: bool, notebook: bool, widgets: bool, kind: type[object], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("terminal", "kind"), [(False, Lines), (True, Bar)])
+def test_a_run_from_python_is_shown_on_standard_error(
+    terminal: bool, kind: type[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
-    monkeypatch.setattr("manyheads.console.PlainConsole.is_jupyter", notebook, raising=False)
-    monkeypatch.setattr("rich.console._is_jupyter", lambda: notebook)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: "there" if widgets else None)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
     with progress_of("a run") as watcher:
-        assert isinstance(watcher, kind)
+        assert type(watcher) is kind
+
+
+def test_a_script_whose_output_is_no_terminal_gets_plain_lines(
+    tiny: Experiment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(tiny)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "step 20/20: private " in shown.err
+    assert "\x1b" not in shown.err
+
+
+def test_a_notebook_shows_a_bar_without_widgets(
+    tiny: Experiment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = list[str]()
+
+    class Display(types.ModuleType):
+        def display(self, content: dict[str, str], *, raw: bool, display_id: bool = False) -> Self:
+            shown.append(content["text/plain"])
+            return self
+
+        update = display
+
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setitem(sys.modules, "IPython.display", Display("IPython.display"))
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)
+    monkeypatch.setattr("manyheads.console.REFRESH_SECONDS", 0.0)
+    train(tiny)
+    assert capsys.readouterr().err == ""
+    assert len(shown) > 20
+    assert shown[-1].startswith("mhd")
+    assert "100 %" in shown[-1]
+    assert "cross_entropy" in shown[-1]
+    assert "\x1b" not in "".join(shown)
 
 
 def test_progress_can_be_switched_off(tiny: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,8 @@ def train(
 ) -> Result:
     """Run an experiment (or the TOML file of one) from the beginning; with a folder, record and save it there.
 
-    In a terminal and in a notebook it shows its progress, unless `progress` is false or an `observer` is told instead.
+    It shows its progress, unless `progress` is false or an `observer` is told instead: a bar in a terminal and in a
+    notebook, elsewhere a line now and then on standard error.
 
     `engine` is "plain", "parallel", "cuda" or "ray", `device` "cpu" or "cuda". `workers` are those of engine
     "parallel"; `address` and `gpus_per_client` belong to engine "ray"; `precision` is that of a GPU (bf16, tf32 or

@@ -1,7 +1,7 @@
 """What a person sees during a run: a progress bar on a terminal, plain lines elsewhere."""
 
 import contextlib
-import importlib.util
+import importlib
 import io
 import sys
 import time
@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from statistics import mean
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from rich.box import ASCII2, SIMPLE_HEAD
 from rich.console import Console
@@ -21,7 +21,6 @@ from manyheads.evaluation.means import mean_by_head
 from manyheads.printable import printable
 from manyheads.report.sentences import collapse_text, models_text
 from manyheads.runs.events import EvaluationEvent, Event, LossesEvent, ProbeEvent, StartEvent
-from manyheads.training.observer import Observer, SilentObserver
 
 if TYPE_CHECKING:
     from manyheads.setup.build import Ensemble
@@ -46,12 +45,13 @@ class PlainConsole(Console):
 class Screen:
     """The place for messages and tables; decorated on a terminal, plain with --quiet or elsewhere."""
 
-    def __init__(self, quiet: bool) -> None:
-        self.decorated = sys.stdout.isatty() and not quiet
-        if isinstance(sys.stdout, io.TextIOWrapper):  # a letter that the terminal's encoding lacks is no reason to end
-            sys.stdout.reconfigure(errors="backslashreplace")
+    def __init__(self, quiet: bool, stream: TextIO | None = None) -> None:
+        shown = stream or sys.stdout
+        self.decorated = shown.isatty() and not quiet
+        if isinstance(shown, io.TextIOWrapper):  # a letter that the terminal's encoding lacks is no reason to end
+            shown.reconfigure(errors="backslashreplace")
         width = None if self.decorated else 200
-        self.console = PlainConsole(width=width, no_color=not self.decorated, force_jupyter=False)
+        self.console = PlainConsole(file=stream, width=width, no_color=not self.decorated, force_jupyter=False)
 
     def say(self, text: str) -> None:
         self.console.print(printable(text), soft_wrap=not self.decorated)
@@ -133,16 +133,14 @@ class Screen:
         yield line
 
 
-def progress_of(title: str) -> contextlib.AbstractContextManager[Observer]:
-    """Return what shows a run that was started from Python: a bar where a person looks on, nothing elsewhere.
+def progress_of(title: str) -> "Watcher":
+    """Return what shows a run that was started from Python, where standard output is the caller's.
 
-    In a notebook the bar needs ipywidgets; without them there are plain lines.
+    A bar in a notebook and in a terminal; elsewhere lines now and then, on standard error as the bar.
     """
-    console = PlainConsole()
-    if console.is_jupyter:
-        widgets = importlib.util.find_spec("ipywidgets") is not None
-        return Bar(console, title) if widgets else Lines(Screen(quiet=True), title)
-    return Bar(console, title) if sys.stdout.isatty() else contextlib.nullcontext(SilentObserver())
+    if PlainConsole().is_jupyter:
+        return NotebookBar(title)
+    return Screen(quiet=False, stream=sys.stderr).watch(title)
 
 
 class Watcher(ABC):
@@ -290,6 +288,7 @@ class Bar(Watcher):
             refresh_per_second=4,
             transient=True,
             expand=True,
+            redirect_stdout=sys.stdout.isatty(),  # what others write into a file stays there
         )
         self._task: TaskID | None = None
         self._pending, self._shown = 0, 0.0
@@ -311,16 +310,51 @@ class Bar(Watcher):
 
     def advance(self, client_steps: int) -> None:
         self._pending += client_steps
-        now = time.perf_counter()
-        if self._task is not None and now - self._shown >= REFRESH_SECONDS:
+        if time.perf_counter() - self._shown >= REFRESH_SECONDS:
+            self._update()
+
+    def _update(self) -> None:
+        if self._task is not None:
             self._progress.update(self._task, advance=self._pending, state=f"{self._accuracy}{self._losses}")
-            self._pending, self._shown = 0, now
+            self._pending, self._shown = 0, time.perf_counter()
+            self._draw()
+
+    def _draw(self) -> None:
+        """Show the bar as it is now: on a terminal, a thread does."""
 
     def losses(self, losses: dict[str, float]) -> None:
         self._losses = "; ".join(f"{term} {value:.2f}" for term, value in losses.items())
 
     def evaluation(self, private: list[float], shared: list[float]) -> None:
         self._accuracy = f"private {100 * private[0]:.0f} %, shared {100 * shared[-1]:.0f} %; "
+
+
+class NotebookBar(Bar):
+    """Shows the bar as text below the cell of a notebook, which needs nothing but IPython."""
+
+    def __init__(self, title: str) -> None:
+        super().__init__(PlainConsole(file=io.StringIO(), width=100, no_color=True, force_jupyter=False), title)
+        self._cell: Any = None  # IPython's handle of what is displayed
+
+    def __enter__(self) -> Self:
+        display = importlib.import_module("IPython.display").display
+        self._cell = display(self._as_shown(), raw=True, display_id=True)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._update()
+
+    def line(self, text: str) -> None:
+        print(printable(text))
+
+    def _draw(self) -> None:
+        self._cell.update(self._as_shown(), raw=True)
+
+    def _as_shown(self) -> dict[str, str]:
+        console = self._progress.console
+        with console.capture() as shown:
+            console.print(self._progress)
+        return {"text/plain": shown.get().rstrip()}
 
 
 def _left(seconds: float) -> str:
