@@ -1,4 +1,10 @@
-"""How a run is asked to stop."""
+"""How a run is asked to stop.
+
+A stop (Ctrl-C, SIGTERM) drops what was done since the last edge and saves that edge. To have it, a run with a folder
+copies weights and momentum of each client when a window begins, unless that edge was just saved: a copy takes a few
+hundredths of one step. The other ways lose more: to go back to the last save costs up to ten minutes of work, and to
+finish the window is not prompt.
+"""
 
 import contextlib
 import signal
