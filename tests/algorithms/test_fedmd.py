@@ -186,7 +186,7 @@ def test_steps_that_do_not_fit_are_refused_with_some_that_do(tiny: Experiment, s
     with pytest.raises(ConfigurationError) as error:
         resolve(fedmd(tiny, training={"steps": steps, "warmup_steps": 0}))
     assert "\n" not in str(error.value)
-    told = re.search(r"^training\.steps = (\d+): .* take (\d+)(?: or (\d+))?$", str(error.value))
+    told = re.search(r"^training\.steps = (\d+): .* use (\d+)(?: or (\d+))?$", str(error.value))
     assert told
     assert int(told.group(1)) == steps
     offered = [int(number) for number in told.groups()[1:] if number]

@@ -193,7 +193,7 @@ def test_clients_without_a_primary_label_are_told_of(tiny: Experiment) -> None:
     labels = {"primary_labels": {"assignment": "even", "clients_per_label": 1}}
     told = notes_of(resolve(tiny.with_values(clients=12, data=labels)))
     assert any(
-        note.startswith("2 of 12 clients have no primary label: take fewer clients, or raise data.primary_labels.cl")
+        note.startswith("2 of 12 clients have no primary label: use fewer clients, or raise data.primary_labels.cl")
         for note in told
     )
     assert not [note for note in notes_of(resolve(tiny)) if "no primary label" in note]

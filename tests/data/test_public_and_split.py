@@ -295,7 +295,7 @@ def test_finer_classes_must_be_known(animals: Path) -> None:
 
 def test_too_many_clients_for_the_finer_classes(animals: Path) -> None:
     made = experiment(fine_data(animals), clients=200)
-    says(refusal(lambda: resolve(made)), "clients = 200", "is left without samples; take fewer clients")
+    says(refusal(lambda: resolve(made)), "clients = 200", "is left without samples; use fewer clients")
 
 
 def said(ensemble: Ensemble, client: int, images: Images) -> list[int]:
@@ -461,8 +461,8 @@ def overlapping(root: Path) -> dict[str, Any]:
 DUPLICATES = [
     "2 of 9 test images are private training images too (the same pixels)",
     "2 of 9 test images are public images too (the same pixels)",
-    "3 of 50 different private images are held by two clients or more (the same pixels)",
-    "4 of 20 public images are somebody's private ones too (the same pixels)",
+    "3 of 50 different private images belong to two or more clients (the same pixels)",
+    "4 of 20 public images are a client's private ones too (the same pixels)",
 ]
 
 

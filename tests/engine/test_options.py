@@ -55,7 +55,7 @@ def test_no_gpu_where_one_is_asked_for(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     result = CliRunner().invoke(app, ["run", str(tiny_file), *options, "--out", str(tmp_path / "run")])
     assert result.exit_code == 2
-    assert "this machine has no CUDA device that PyTorch can use; take" in result.stderr
+    assert "this machine has no CUDA device that PyTorch can use; use" in result.stderr
     assert not (tmp_path / "run").exists()
 
 

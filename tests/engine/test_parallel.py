@@ -49,7 +49,7 @@ def test_options_of_other_engines_are_refused(tiny: Experiment) -> None:
 
 
 def test_workers_train_on_the_cpu() -> None:
-    with pytest.raises(ConfigurationError, match=r"--device cuda: .* take --engine cuda, or --engine plain"):
+    with pytest.raises(ConfigurationError, match=r"--device cuda: .* use --engine cuda, or --engine plain"):
         EngineOptions(engine="parallel", device="cuda")
 
 

@@ -129,7 +129,7 @@ def test_maps_are_trained(tiny: Experiment) -> None:
 @pytest.mark.parametrize(
     ("model", "told"),
     [
-        ({"width": [4, 6]}, "model.width: a list of 2 for clients = 3; give one for all or one for each"),
+        ({"width": [4, 6]}, "model.width: a list of 2 for clients = 3; give one value, or one per client"),
         ({"width": []}, "model.width: a list of 0 for clients = 3"),
         ({"backbone": ["cnn"] * 4}, "model.backbone: a list of 4 for clients = 3"),
         ({"backbone": ["cnn", "cnn", "resnet19"]}, 'model.backbone = "resnet19": unknown backbone; did you mean'),

@@ -179,7 +179,7 @@ def test_what_is_no_safetensors_file_is_refused(
     [
         (3, "model.weights = 3: must be a safetensors file, or a list of files with one per client"),
         ([1, 2, 3], "model.weights = [1, 2, 3]: must be a safetensors file"),
-        (["", ""], "model.weights: a list of 2 for clients = 3; give one for all or one for each"),
+        (["", ""], "model.weights: a list of 2 for clients = 3; give one value, or one per client"),
     ],
 )
 def test_wrong_values_are_refused(tiny: Experiment, given: object, told: str) -> None:

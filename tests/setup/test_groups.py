@@ -180,9 +180,9 @@ def test_groups_learn_from_tables_too(tiny: Experiment, whole: bool) -> None:
         ({"groups": [[0, 1, 2], [3, 4], []]}, "none empty"),
         ({"groups": [[0, 1, 2, 3, 4]]}, 'groups: one group only: algorithm.name = "mhd" needs at least 2 groups'),
         ({"groups": [["0"], [1, 2, 3, 4]]}, "groups.0.0"),
-        ({"algorithm": {"name": "separate"}}, 'groups: algorithm.name = "separate" knows no groups'),
-        ({"algorithm": {"name": "averaging"}}, 'groups: algorithm.name = "averaging" knows no groups'),
-        ({"algorithm": {"name": "fedmd"}}, 'groups: algorithm.name = "fedmd" knows no groups'),
+        ({"algorithm": {"name": "separate"}}, 'groups: algorithm.name = "separate" has no groups'),
+        ({"algorithm": {"name": "averaging"}}, 'groups: algorithm.name = "averaging" has no groups'),
+        ({"algorithm": {"name": "fedmd"}}, 'groups: algorithm.name = "fedmd" has no groups'),
         ({"algorithm": {"confidence": "density"}}, 'groups: algorithm.confidence = "density"'),
         ({"algorithm": {"average_every": 0}}, "algorithm.average_every = 0"),
         (

@@ -69,9 +69,9 @@ def test_what_is_written_of_a_client_takes_the_same_room_in_any_company(tiny: Ex
 
 
 def test_many_clients_are_not_looked_at_pair_by_pair_unless_it_was_asked_for(tiny: Experiment) -> None:
-    assert [resolve(even(tiny, clients)).relates for clients in (64, 65)] == [True, False]
+    assert [resolve(even(tiny, clients)).measures_relations for clients in (64, 65)] == [True, False]
     asked = even(tiny, 65).with_values(evaluate={"relations": True})
-    assert resolve(asked).relates
+    assert resolve(asked).measures_relations
 
 
 @pytest.fixture(scope="module")

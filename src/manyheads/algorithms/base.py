@@ -84,7 +84,7 @@ class Algorithm:
 
     @property
     def group_every(self) -> int | None:
-        """Steps between two averagings within a group; None: the algorithm knows no groups."""
+        """Steps between two averagings within a group; None: the algorithm has no groups."""
         return None
 
     @property

@@ -74,7 +74,7 @@ class FedMD(Algorithm):
             fits = self._first + max(1, rounds) * self._round
             raise ConfigurationError(
                 f"training.steps = {steps}: not {self._first} first steps and whole rounds of digest_steps + "
-                f"revisit_steps = {self._round}; take {fits}" + (f" or {fits + self._round}" if rounds >= 1 else "")
+                f"revisit_steps = {self._round}; use {fits}" + (f" or {fits + self._round}" if rounds >= 1 else "")
             )
 
     def exchange_steps(self, steps: int) -> Sequence[int]:

@@ -1,1 +1,7 @@
-"""The typed experiment, its way from and to TOML, and what is said when it is wrong."""
+"""The typed experiment: read from TOML, checked, and written back.
+
+experiment.py   the `Experiment` and its sections (data.py: `[data]`)
+toml.py         TOML files and `--set`
+messages.py     one line for everything that is wrong
+types.py        kinds of value and of section             device.py   names of devices
+"""

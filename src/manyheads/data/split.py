@@ -212,10 +212,10 @@ def _left_without_samples(config: DataConfig, dataset: Dataset, client: int, sam
     if dataset.client_names:
         return f"data.private_fraction: client {dataset.client_names[client]} is left without private samples; raise it"
     if config.partition == "fine":
-        return f"clients = {clients}: client {client} is left without samples; take fewer clients"
+        return f"clients = {clients}: client {client} is left without samples; use fewer clients"
     if config.partition == "dirichlet":
         return f"data.alpha = {config.alpha:g}: client {client} is left without samples; raise it or change the seed"
     return (
         f"data.skew = {config.skew:g}: client {client} of {clients} is left without any of the {samples} private "
-        "samples; lower the skew, give it more primary labels, or take fewer clients"
+        "samples; lower the skew, give it more primary labels, or use fewer clients"
     )

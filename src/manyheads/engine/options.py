@@ -68,11 +68,11 @@ def _check_together(options: EngineOptions, engine: str) -> None:
             raise ConfigurationError(f"--{name} {value}: belongs to --engine {owner}, not to {engine}; leave it out")
     on_cpu = options.device is None or options.device == "cpu"
     if engine == "cuda" and options.device == "cpu":
-        raise ConfigurationError("--engine cuda --device cpu: it needs a GPU; for a CPU take --engine parallel")
+        raise ConfigurationError("--engine cuda --device cpu: it needs a GPU; for a CPU use --engine parallel")
     if engine == "parallel" and not on_cpu:
         raise ConfigurationError(
             f"--device {options.device}: the workers of --engine parallel train on the CPU; "
-            "take --engine cuda, or --engine plain"
+            "use --engine cuda, or --engine plain"
         )
     if engine != "cuda" and on_cpu and options.precision not in (None, "float32"):
         raise ConfigurationError(

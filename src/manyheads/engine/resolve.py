@@ -15,7 +15,7 @@ def resolve_options(options: EngineOptions) -> ResolvedOptions:
     if engine == "ray":  # another machine may have it, which is for the actors to find out
         kind = torch.device(device).type
     else:
-        kind = device_named(device, "take --engine parallel" if engine == "cuda" else "take cpu").type
+        kind = device_named(device, "use --engine parallel" if engine == "cuda" else "use cpu").type
     precision = options.precision or ("float32" if kind == "cpu" else "bf16")
     return ResolvedOptions(**asdict(options) | {"engine": engine, "device": device, "precision": precision})
 

@@ -169,7 +169,7 @@ class Worker:
 
     def taught(self, start: int, stop: int) -> Taught | None:
         resolved = self._e.resolved
-        return who_taught_whom(self._e.clients, resolved.algorithm, start, stop, pairs=resolved.relates)
+        return who_taught_whom(self._e.clients, resolved.algorithm, start, stop, pairs=resolved.measures_relations)
 
     def probes(self) -> list[float]:
         return self._e.probes()

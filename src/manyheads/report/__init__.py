@@ -1,1 +1,8 @@
-"""Tables and pictures, made from run folders only."""
+"""Tables, sentences and pictures, made from run folders only.
+
+tables.py              accuracies by client, by hop, by seed; runs side by side
+split_table.py         who owns what                      taught_tables.py        who taught whom
+sentences.py           notes and advice about a run       text.py                 numbers and names as text
+plots.py               all pictures of a run: figures.py, split_figure.py, relations_figures.py
+frontier_figure.py     accuracy against bytes
+"""

@@ -1,8 +1,8 @@
 """From an experiment to clients that are ready to train: resolve, validate, build.
 
-resolve.py       load the data, fill in defaults, and find the whole consistent: a `ResolvedExperiment` (resolved.py)
-validate.py      what only the whole experiment can tell
-models.py        each different model, made and tried out once
-room.py          whether it fits into memory, before any of that is taken
-build.py         from a `ResolvedExperiment` to an `Ensemble` of clients
+resolve.py         load the data, fill in defaults and check everything: a `ResolvedExperiment` (resolved.py)
+validate.py        checks that need the whole experiment
+models.py          each different model, made and tried out once
+memory_limits.py   does it all fit into memory? Asked before any is allocated
+build.py           from a `ResolvedExperiment` to an `Ensemble` of clients
 """

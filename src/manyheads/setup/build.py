@@ -1,4 +1,4 @@
-"""From an experiment to clients that are ready to train."""
+"""Building the clients of an experiment, ready to train."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -20,22 +20,22 @@ from manyheads.exchange.weights import Replica
 from manyheads.imports import Trust
 from manyheads.seeds import EVERYONE, generator
 from manyheads.setup.device import device_named
+from manyheads.setup.memory_limits import check_training_fits_memory
 from manyheads.setup.resolve import resolve
 from manyheads.setup.resolved import ResolvedExperiment
-from manyheads.setup.room import check_room_to_train
 
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Everything that an experiment describes, ready to train."""
+    """The clients of an experiment, ready to train, and the parts of the data that evaluate them."""
 
     resolved: ResolvedExperiment
     clients: list[Client]  # all of them, or those that live in this process
-    origins: list[Origin]  # of everybody's snapshots
-    parts: list[Part]  # the validation part where there is one, then the test set
+    origins: list[Origin]  # of all clients' snapshots
+    parts: list[Part]  # the validation part if there is one, then the test set
 
     def probes(self) -> list[float]:
-        """For each client here: the shared accuracy that its embedding would allow."""
+        """Return the shared accuracy that the embedding of each client here allows."""
         return probe_all(self.clients, self.resolved.all_private, self.parts[-1], self.resolved.dataset.classes)
 
 
@@ -47,14 +47,15 @@ def assemble(
     pretrained: bool = True,
     trust: Trust | None = None,
 ) -> Ensemble:
-    """Everything on its device, with first weights; nothing is written. `trust` is that of `resolve`.
+    """Resolve an experiment and build its clients on a device, with initial weights; nothing is written.
 
-    Without `pretrained`, the files of `model.weights` are not read: for clients that a checkpoint follows.
+    Without `pretrained`, the files of `model.weights` are not read, because a checkpoint will replace all weights.
+    `trust` is passed to `resolve`.
     """
     where = device_named(device)
     resolved = resolve(experiment, pretrained=pretrained, trust=trust)
     if where.type == "cpu":
-        check_room_to_train(resolved)
+        check_training_fits_memory(resolved)
     return build_ensemble(resolved, where, dtype, pretrained=pretrained)
 
 
@@ -66,8 +67,8 @@ def build_ensemble(
     pretrained: bool = True,
     only: Collection[int] | None = None,
 ) -> Ensemble:
-    """As `assemble`, of what was resolved already; with `only`, a part of the clients: the others live elsewhere."""
-    made = _Assembly(resolved, device, dtype, pretrained=pretrained)
+    """Build the clients of a resolved experiment; with `only`, those of this process: the others live elsewhere."""
+    made = _Builder(resolved, device, dtype, pretrained=pretrained)
     every = range(resolved.experiment.clients)
     return Ensemble(
         resolved,
@@ -77,8 +78,8 @@ def build_ensemble(
     )
 
 
-class _Assembly:
-    """What the clients of an experiment are made of, and what they share."""
+class _Builder:
+    """A builder of clients, which holds what they share."""
 
     def __init__(
         self, resolved: ResolvedExperiment, device: torch.device, dtype: torch.dtype, *, pretrained: bool
@@ -91,11 +92,11 @@ class _Assembly:
         self._label_counts = resolved.label_counts()
         self._tables = resolved.algorithm.tables(resolved.heads, dataset.classes)
         self._replicas: dict[object, Replica] = {}  # by architecture
-        # Only where rows have names are views bounded, and equal pixels seen in equal views.
+        # Only named rows have a bounded number of views, and show equal pixels in equal views.
         self._names = dataset.public_set.names[resolved.split.public] if self._tables else None
 
     def client(self, index: int) -> Client:
-        """One client, with first weights: its own, its group's, or everybody's where weights are averaged."""
+        """Build a client with initial weights: its own, its group's or, if weights are averaged, everybody's."""
         resolved, first = self.resolved, self._first[index]
         experiment, counts = resolved.experiment, self._label_counts[index]
         start = EVERYONE if resolved.algorithm.averages_weights else first
@@ -132,7 +133,7 @@ class _Assembly:
         return self._replicas[key]
 
     def parts(self) -> list[Part]:
-        """What clients are judged by."""
+        """Return the parts of the data that evaluate clients."""
         dataset, validation = self.resolved.dataset, self.resolved.split.validation
         parts = [self._part("validation", dataset.train, validation)] if len(validation) else []
         return [*parts, self._part("test", dataset.test, dataset.test.used)]
@@ -150,7 +151,7 @@ class _Assembly:
 
     @cached_property
     def _labels(self) -> dict[str, torch.Tensor | None]:
-        """Of all training samples, and of the public set."""
+        """Return the labels of all training samples, and those of the public set."""
         sets = {"private": self.resolved.dataset.train, "public": self.resolved.dataset.public_set}
         return {
             name: None if of.labels is None else torch.from_numpy(np.array(of.labels)).to(self._device)
@@ -187,9 +188,10 @@ class _Assembly:
 
     @cached_property
     def _schema(self) -> TableSchema | None:
-        """A table holds every row, unless a client draws fewer until the next exchange and hears the same ones then.
+        """Return the schema of tables; None if no predictions are exchanged.
 
-        The members of a group share tables and draw different rows.
+        A table holds every row unless a client draws fewer until the next exchange and can ask again then. The members
+        of a group share tables but draw different rows, so theirs are whole.
         """
         resolved, experiment = self.resolved, self.resolved.experiment
         if self._tables is None or self._names is None:

@@ -1,4 +1,4 @@
-"""Devices by name."""
+"""The devices of this machine, by name."""
 
 import torch
 
@@ -6,8 +6,8 @@ from manyheads.config.device import check_device
 from manyheads.errors import ConfigurationError
 
 
-def device_named(name: str, instead: str = "take cpu") -> torch.device:
-    """Return a device that is there."""
+def device_named(name: str, instead: str = "use cpu") -> torch.device:
+    """Return a device of this machine; refuse one that it does not have."""
     check_device(name)
     device = torch.device(name)
     if device.type == "cuda" and not torch.cuda.is_available():

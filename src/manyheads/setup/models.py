@@ -1,4 +1,4 @@
-"""Each different model of an experiment, made and tried out once."""
+"""Trying out each different model of an experiment."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -25,11 +25,11 @@ from manyheads.setup.resolved import heads_of
 def try_models(
     experiment: Experiment, dataset: Dataset, algorithm: Algorithm, *, pretrained: bool, trust: Trust
 ) -> tuple[ModelFacts, ...]:
-    """By client. Each different model is made and tried out once, which shows what is wrong with it."""
+    """Return the facts about each client's model. Each different model is made once and run on two images."""
     for key, given in experiment.model.lists.items():
         if given != experiment.clients:
             raise ConfigurationError(
-                f"model.{key}: a list of {given} for clients = {experiment.clients}; give one for all or one for each"
+                f"model.{key}: a list of {given} for clients = {experiment.clients}; give one value, or one per client"
             )
     heads, tried = heads_of(experiment, algorithm), dict[ModelConfig, ModelFacts]()
     configs = [experiment.model.for_client(client) for client in range(experiment.clients)]
@@ -40,15 +40,16 @@ def try_models(
     found = [tried[config] for config in configs]
     widths = {facts.embedding_width for facts in found} if algorithm.compares_embeddings else set()
     return tuple(
+        # The maps to the embeddings of other clients count, too.
         replace(own, parameters=own.parameters + own.embedding_width * sum(widths - {own.embedding_width}))
-        for own in found  # the maps
+        for own in found
     )
 
 
 def _tried(
     config: ModelConfig, dataset: Dataset, heads: int, client: int, rng: np.random.Generator, trust: Trust
 ) -> ModelFacts:
-    """One client's model, asked about two samples."""
+    """Return the facts about one client's model after a pass of two images."""
     backbone, width = str(config.backbone), config.width
     assert isinstance(width, int), "of one client"
     images = model_input(torch.from_numpy(dataset.train.images[dataset.train.used[[0, -1]]]), torch.float32)
@@ -69,10 +70,10 @@ def _tried(
 
 
 def _check_pass(config: ModelConfig, image_shape: ImageShape, heads: int, classes: int) -> None:
-    """Raise a MemoryError where the memory is too small even for trying out one of our models, on two images."""
+    """Raise a MemoryError if one of our models does not fit into memory even for a pass of two images."""
     backbone, width = config.backbone, config.width
     assert isinstance(width, int), "of one client"
-    at_most = 8 * (100 * width + 400) * image_shape[0] * image_shape[1]  # of any of ours
+    at_most = 8 * (100 * width + 400) * image_shape[0] * image_shape[1]  # for any of our models
     if backbone in BACKBONES and at_most > machine_memory():  # counting takes seconds: torch imports a compiler for it
         model = meta_model(config, image_shape, heads, classes)
         check_memory(8 * activations_kept(model, image_shape), "a pass of two images")

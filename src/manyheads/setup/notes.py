@@ -1,4 +1,4 @@
-"""What a person should know before training: about the files, and about settings that are seldom meant."""
+"""Notes for the user before training: about the files, and about settings that are seldom intended."""
 
 import math
 
@@ -8,15 +8,15 @@ from manyheads.setup.resolved import ResolvedExperiment
 
 
 def notes_of(resolved: ResolvedExperiment) -> list[str]:
-    """What a person should know before training: about the files, and about images that are there twice."""
+    """Return the notes before training: about files, duplicate images and odd settings."""
     return [*resolved.problems, *resolved.dataset.notes, *_duplicates(resolved), *_odd_settings(resolved)]
 
 
 def _odd_settings(resolved: ResolvedExperiment) -> list[str]:
-    """What is allowed and seldom meant."""
+    """Return notes on settings that are allowed but seldom intended."""
     data, found = resolved.experiment.data, []
     if resolved.algorithm.needs_neighbours and resolved.exchange_steps == {0}:
-        found.append("clients exchange nothing but their first weights: training.steps is not above one exchange")
+        found.append("clients exchange nothing but their initial weights: training.steps ends before another exchange")
     idle = [f"algorithm.{key}" for key in resolved.algorithm.idle(resolved.dataset.classes)]
     predicted = resolved.algorithm.tables(resolved.heads, resolved.dataset.classes) is not None
     if data.public_views > 1 and not predicted:
@@ -28,11 +28,11 @@ def _odd_settings(resolved: ResolvedExperiment) -> list[str]:
     if any(resolved.split.primary_labels) and (without := sum(not labels for labels in resolved.split.primary_labels)):
         key = "clients_per_label" if data.primary_labels.assignment == "even" else "per_client"
         found.append(
-            f"{without} of {resolved.experiment.clients} clients have no primary label: take fewer clients, or raise "
+            f"{without} of {resolved.experiment.clients} clients have no primary label: use fewer clients, or raise "
             f"data.primary_labels.{key}"
         )
     if resolved.experiment.model.heads_see == "feature_map" and resolved.experiment.evaluate.probe:
-        found.append("the probe is of embeddings; heads that see feature maps may know more than it says")
+        found.append("the probe sees embeddings only; heads that see feature maps may do better than it")
     nobodys = set(range(resolved.dataset.private_classes)).difference(*resolved.split.primary_labels)
     if math.isinf(data.skew) and any(resolved.split.primary_labels) and nobodys:
         names = ", ".join(resolved.dataset.class_names[label] for label in sorted(nobodys)[:5])
@@ -44,7 +44,7 @@ def _odd_settings(resolved: ResolvedExperiment) -> list[str]:
 
 
 def _duplicates(resolved: ResolvedExperiment) -> list[str]:
-    """Images that are in two parts which should have none in common, a line for each kind."""
+    """Return a note for each two parts of the data that should have no image in common but do."""
     data, private = resolved.dataset, np.concatenate(resolved.split.private)
     test, owned = data.test.names[data.test.used], data.train.names[private]
     public = data.public_set.names[resolved.split.public]
@@ -54,8 +54,8 @@ def _duplicates(resolved: ResolvedExperiment) -> list[str]:
     found = [
         (np.isin(test, owned).sum(), f"of {len(test)} test images are private training images too"),
         (np.isin(test, public).sum(), f"of {len(test)} test images are public images too"),
-        ((count > 1).sum(), f"of {len(twice)} different private images are held by two clients or more"),
+        ((count > 1).sum(), f"of {len(twice)} different private images belong to two or more clients"),
     ]
     if resolved.experiment.data.public != "all":
-        found.append((np.isin(public, owned).sum(), f"of {len(public)} public images are somebody's private ones too"))
+        found.append((np.isin(public, owned).sum(), f"of {len(public)} public images are a client's private ones too"))
     return [f"{number} {text} (the same pixels)" for number, text in found if number]

@@ -1,4 +1,4 @@
-"""Load the data of an experiment, fill in its defaults and find it consistent; nothing is trained or written."""
+"""Resolving an experiment: load its data, fill in defaults, check everything; nothing is trained or written."""
 
 import contextlib
 from collections.abc import Iterator
@@ -15,10 +15,10 @@ from manyheads.errors import ConfigurationError
 from manyheads.graph import CommunicationGraph, with_defaults
 from manyheads.imports import Trust
 from manyheads.memory import enough_memory
+from manyheads.setup.memory_limits import check_fits_memory
 from manyheads.setup.models import try_models
 from manyheads.setup.resolved import ResolvedExperiment
-from manyheads.setup.room import check_room
-from manyheads.setup.validate import check_equal_models, check_whole
+from manyheads.setup.validate import check_consistency, check_equal_models
 
 
 def resolve(
@@ -29,11 +29,14 @@ def resolve(
     to_train: bool = True,
     trust: Trust | None = None,
 ) -> ResolvedExperiment:
-    """Load the data and check everything; raise where something is wrong. `pretrained`: also the files of weights.
+    """Load the data, fill in defaults and check everything; raise an error that says what is wrong.
 
-    Data that were loaded for another experiment with the same `[data]` need not be loaded again. Not `to_train`, only
-    to look at the data: what training would refuse is a note. Where the experiment is not the user's own but was read
-    from a run folder, `trust` says which code that it names may be imported.
+    Args:
+        experiment: what the user wrote, or what a run folder holds.
+        pretrained: also check the files of `model.weights`.
+        loaded: another experiment; if it reads the same data, they are not loaded again.
+        to_train: false to look at the data only: what training would refuse becomes a note.
+        trust: which code the experiment may import; needed if it came from a run folder and not from the user.
     """
     trust = trust or Trust.in_user()
     algorithm = algorithms.make_algorithm(experiment.algorithm, trust)
@@ -60,24 +63,24 @@ def resolve(
     algorithm.check(experiment.training.steps, dataset.classes)
     problems: list[str] = []
     with _noted(problems, to_train):
-        check_whole(experiment, algorithm, graph, parts, dataset)
+        check_consistency(experiment, algorithm, graph, parts, dataset)
     models = try_models(experiment, dataset, algorithm, pretrained=pretrained, trust=trust)
     resolved = ResolvedExperiment(experiment, dataset, parts, groups, graph, algorithm, models, trust, tuple(problems))
     with _noted(problems, to_train):
-        check_room(resolved)
+        check_fits_memory(resolved)
     check_equal_models(resolved)
     return replace(resolved, problems=tuple(problems))
 
 
 @contextlib.contextmanager
 def _noted(problems: list[str], to_train: bool) -> Iterator[None]:
-    """What only training would refuse is a note where nothing is to be trained."""
+    """Turn what only training would refuse into a note, if nothing is to be trained."""
     try:
         yield
     except ConfigurationError as error:
         if to_train:
             raise
-        problems.append(f"to train, this has to change: {error}")
+        problems.append(f"training would be refused: {error}")
 
 
 def _reads_the_same(loaded: ResolvedExperiment, experiment: Experiment, labelled_public: bool, trust: Trust) -> bool:
@@ -87,11 +90,11 @@ def _reads_the_same(loaded: ResolvedExperiment, experiment: Experiment, labelled
 
 
 def complete(experiment: Experiment, dataset: Dataset, trust: Trust) -> Experiment:
-    """The experiment with every default written out, as its run folder holds it."""
+    """Return the experiment with every default written out, as its run folder holds it."""
     classes = dataset.private_classes
     data: dict[str, Any] = {}
     if experiment.data.public is None:
-        simulated = "none" if dataset.client_names else "fraction"  # nothing is taken from those who bring their data
+        simulated = "none" if dataset.client_names else "fraction"  # clients that bring their own data keep all of it
         data["public"] = simulated if dataset.public is None else "own"
     if dataset.set_aside is not None:
         data["test_fraction"] = dataset.set_aside
@@ -106,12 +109,12 @@ def complete(experiment: Experiment, dataset: Dataset, trust: Trust) -> Experime
 
 
 def _groups(experiment: Experiment, algorithm: Algorithm) -> tuple[tuple[int, ...], ...]:
-    """The nodes of the graph: the groups, or each client by itself."""
+    """Return the nodes of the graph: the groups, or each client by itself."""
     if not experiment.groups:
         return tuple((client,) for client in range(experiment.clients))
     if algorithm.group_every is None:
         raise ConfigurationError(
-            f'groups: algorithm.name = "{experiment.algorithm.name}" knows no groups, "mhd" does; leave them out'
+            f'groups: algorithm.name = "{experiment.algorithm.name}" has no groups, "mhd" does; leave them out'
         )
     listed = sorted(client for group in experiment.groups for client in group)
     if listed != list(range(experiment.clients)) or not all(experiment.groups):
@@ -121,14 +124,14 @@ def _groups(experiment: Experiment, algorithm: Algorithm) -> tuple[tuple[int, ..
     if algorithm.measure.fitted:
         name = experiment.algorithm.options()["confidence"]
         raise ConfigurationError(
-            f'groups: algorithm.confidence = "{name}" measures what one client trained on; take "max_probability"'
+            f'groups: algorithm.confidence = "{name}" measures what one client trained on; use "max_probability"'
         )
     return tuple(tuple(sorted(group)) for group in experiment.groups)
 
 
 def _graph(experiment: Experiment, nodes: int) -> CommunicationGraph:
     try:
-        with enough_memory(f"lower clients = {experiment.clients}, or take another graph.name", ConfigurationError):
+        with enough_memory(f"lower clients = {experiment.clients}, or use another graph.name", ConfigurationError):
             return CommunicationGraph(experiment.graph, nodes, experiment.seed)
     except ConfigurationError as error:
         text = str(error)

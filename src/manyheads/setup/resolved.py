@@ -1,4 +1,4 @@
-"""All that an experiment says, with its data, found consistent."""
+"""A resolved experiment: complete, with its data, and found consistent."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,42 +15,42 @@ from manyheads.imports import Trust
 from manyheads.models.client_model import ClientModel, make_model
 from manyheads.models.facts import ModelFacts
 
-MAX_RELATED_CLIENTS = 64  # what is measured of every pair of more clients is left out, unless it was asked for
+MAX_RELATED_CLIENTS = 64  # with more clients, pairs are measured on request only
 
 
 @dataclass(frozen=True)
 class ResolvedExperiment:
-    """All that an experiment says, found consistent; no model is made yet."""
+    """An experiment with all defaults and its data, found consistent; no model is made yet."""
 
     experiment: Experiment  # complete, with defaults
     dataset: Dataset
     split: Split
-    groups: tuple[tuple[int, ...], ...]  # the nodes of the graph; mostly each client is one
+    groups: tuple[tuple[int, ...], ...]  # the nodes of the graph; usually each client is one
     graph: CommunicationGraph
     algorithm: Algorithm
     models: tuple[ModelFacts, ...]  # by client
-    trust: Trust  # which code that it names may be imported, here and in workers
-    problems: tuple[str, ...]  # why it could not be trained, where that was not asked for
+    trust: Trust  # which code it may import, here and in workers
+    problems: tuple[str, ...]  # why it cannot be trained, if it was resolved to look at the data only
 
     @property
     def heads(self) -> int:
         return heads_of(self.experiment, self.algorithm)
 
     @property
-    def relates(self) -> bool:
-        """Whether every evaluation looks at clients pair by pair."""
+    def measures_relations(self) -> bool:
+        """Return whether every evaluation measures pairs of clients."""
         asked = self.experiment.evaluate.relations
         return self.experiment.clients <= MAX_RELATED_CLIENTS if asked is None else asked
 
     @property
     def embedding_widths(self) -> tuple[int, ...]:
-        """By client."""
+        """Return the width of each client's embedding."""
         return tuple(model.embedding_width for model in self.models)
 
     def architecture(
         self, client: int, rng: np.random.Generator | None = None, *, pretrained: bool = True
     ) -> ClientModel:
-        """A client's model; with `rng` it has first weights, without its numbers are still to be filled in."""
+        """Make a client's model, with initial weights if there is an `rng`; otherwise they are filled in later."""
         config = self.experiment.model.for_client(client)
         return make_model(
             config if pretrained else config.model_copy(update={"weights": None}),
@@ -63,45 +63,45 @@ class ResolvedExperiment:
         )
 
     def architecture_key(self, client: int) -> tuple[object, ...]:
-        """Equal for clients whose models differ in nothing but their numbers."""
+        """Return a key that is equal for clients whose models differ only in their weights."""
         config = self.experiment.model.for_client(client).model_copy(update={"weights": None})
         return config, tuple(self.foreign_widths(client))
 
     def foreign_widths(self, client: int) -> list[int]:
-        """Widths of embeddings that the client must map its own to."""
+        """Return the widths of other clients' embeddings, to which the client must map its own."""
         if not self.algorithm.compares_embeddings:
             return []
         return sorted(set(self.embedding_widths) - {self.embedding_widths[client]})
 
     @cached_property
     def exchange_steps(self) -> frozenset[int]:
-        """Before which steps clients meet."""
+        """Return the steps before which clients meet."""
         return frozenset(self.algorithm.exchange_steps(self.experiment.training.steps))
 
     @cached_property
     def averaging_steps(self) -> frozenset[int]:
-        """Before which steps the members of a group average; always before they meet others, and at the end."""
+        """Return the steps before which the members of a group average: also before each exchange, and at the end."""
         every, steps = self.algorithm.group_every, self.experiment.training.steps
         if every is None or len(self.groups) == self.experiment.clients:
             return frozenset()
-        return frozenset({*range(every, steps, every), *self.exchange_steps, steps} - {0})  # they start as equals
+        return frozenset({*range(every, steps, every), *self.exchange_steps, steps} - {0})  # they start out equal
 
     def hops(self, step: int) -> list[list[int | None]]:
-        """[i][j]: hops from client j to client i; within a group there are none."""
+        """Return at [i][j] the hops from client j to client i; within a group there are none."""
         node = {client: number for number, group in enumerate(self.groups) for client in group}
         away = self.graph.hops(step)
         return [[away[node[i]][node[j]] for j in range(len(node))] for i in range(len(node))]
 
     def label_counts(self) -> NDArray[np.int64]:
-        """Clients x classes: private samples."""
+        """Return the counts of private samples: clients x classes."""
         return self.split.label_counts(self.dataset.train.known_labels, self.dataset.classes)
 
     def classes_without_samples(self) -> list[int]:
-        """Labels of the private task that no client has a private sample of."""
+        """Return the labels of the private task of which no client has a private sample."""
         return np.flatnonzero(self.label_counts().sum(0)[: self.dataset.private_classes] == 0).tolist()
 
     def sample_counts(self) -> dict[str, int]:
-        """How many samples each part has."""
+        """Return the number of samples of each part."""
         parts, training = self.split, len(self.dataset.train.used)
         of_training = [parts.validation, *parts.private, *([parts.public] if self.dataset.public is None else [])]
         return {
@@ -115,14 +115,14 @@ class ResolvedExperiment:
 
     @cached_property
     def all_private(self) -> Indices:
-        """The positions of the private samples of all clients."""
+        """Return the positions of the private samples of all clients."""
         return np.concatenate(self.split.private)
 
     def client_name(self, client: int) -> str:
         return self.dataset.client_names[client] if self.dataset.client_names else f"client-{client}"
 
     def kinds(self, of: ImageSet) -> Labels:
-        """By what private accuracy is weighted: who brought a sample, or its finest known class."""
+        """Return the kind of each sample, which weights private accuracy: its owner, or its finest known class."""
         return of.finest if of.owners is None else of.owners
 
     @cached_property
@@ -130,7 +130,7 @@ class ResolvedExperiment:
         return 1 + int(max(self.kinds(part)[part.used].max() for part in (self.dataset.train, self.dataset.test)))
 
     def judged_by(self, client: int) -> NDArray[np.float64]:
-        """How much each kind counts for a client: as much as among its private samples."""
+        """Return the weight of each kind for a client: its share among the client's private samples."""
         own = self.kinds(self.dataset.train)[self.split.private[client]]
         return np.bincount(own, minlength=self.number_of_kinds) / len(own)
 

@@ -1,4 +1,4 @@
-"""What only the whole experiment can tell: keys that contradict each other or the data."""
+"""Checks that need the whole experiment: keys that contradict each other or the data."""
 
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check_equal_models(resolved: "ResolvedExperiment") -> None:
-    """Where weights are averaged, among neighbours or within a group, they must be those of the same model."""
+    """Raise if weights of different models would be averaged, among neighbours or within a group."""
     experiment = resolved.experiment
     pairs = [(group[0], member, "groups") for group in resolved.groups for member in group[1:]]
     if resolved.algorithm.averages_weights:
@@ -25,7 +25,7 @@ def check_equal_models(resolved: "ResolvedExperiment") -> None:
         if one != other:
             raise ConfigurationError(
                 f"{key}: the weights of client {i} ({_shown(one)}) and client {j} ({_shown(other)}) cannot be "
-                "averaged; give them the same model" + ("" if key == "groups" else ', or take algorithm.name = "mhd"')
+                "averaged; give them the same model" + ("" if key == "groups" else ', or use algorithm.name = "mhd"')
             )
 
 
@@ -34,18 +34,18 @@ def _shown(model: ModelConfig) -> str:
 
 
 def check_schedule(training: TrainingConfig) -> None:
-    """Raise where the warmup is longer than the run."""
+    """Raise if the warmup is longer than the run."""
     if training.warmup_steps > training.steps:
         raise ConfigurationError(
             f"training.warmup_steps = {training.warmup_steps}: longer than training.steps = {training.steps}; "
-            f"take fewer, such as {training.steps // 10}"
+            f"use fewer, such as {training.steps // 10}"
         )
 
 
-def check_whole(
+def check_consistency(
     experiment: Experiment, algorithm: "Algorithm", graph: "CommunicationGraph", parts: "Split", dataset: "Dataset"
 ) -> None:
-    """What only the whole experiment can tell."""
+    """Raise if keys contradict each other or the data."""
     training, private = experiment.training, sum(len(own) for own in parts.private)
     if training.batch_size > private:
         raise ConfigurationError(
@@ -56,7 +56,7 @@ def check_whole(
         raise ConfigurationError(
             f"{'groups: one group only' if experiment.groups else 'clients = 1'}: algorithm.name = "
             f'"{experiment.algorithm.name}" needs at least 2 {"groups" if experiment.groups else "clients"}; '
-            + ('leave groups out and take "averaging"' if experiment.groups else 'for one model alone take "separate"')
+            + ('leave groups out and use "averaging"' if experiment.groups else 'for one model alone use "separate"')
         )
     exchanges = algorithm.exchange_steps(training.steps)
     if algorithm.needs_neighbours and not exchanges:
@@ -68,7 +68,7 @@ def check_whole(
         raise ConfigurationError(
             f'graph.name = "{experiment.graph.name}": {"group" if experiment.groups else "client"} {lonely[0]} has '
             "nobody to learn from, which "
-            f'algorithm.name = "{experiment.algorithm.name}" needs; give it an edge or take "separate"'
+            f'algorithm.name = "{experiment.algorithm.name}" needs; give it an edge or use "separate"'
         )
     if algorithm.teaches_heads and experiment.model.auxiliary_heads < 1:
         raise ConfigurationError(
@@ -80,7 +80,7 @@ def check_whole(
 
 
 def _check_public(experiment: Experiment, algorithm: "Algorithm", parts: "Split", dataset: "Dataset") -> None:
-    """What an algorithm that trains on the public set needs of it."""
+    """Raise if the public set is not what the algorithm needs."""
     training = experiment.training
     if len(parts.public) == 0:
         if experiment.data.public == "none":

@@ -1,1 +1,1 @@
-"""Studies: runs that belong together."""
+"""Runs that belong together: the seeds of one experiment (series.py), the demo, the frontier, the paper's tables."""

@@ -176,7 +176,7 @@ class _Run:
                     engine.exchange(self.step)
                 if self.step % every == 0 or at_end or self.step in judged:
                     with self._timed("evaluation"):
-                        self._evaluate(engine, judged.get(self.step), by_hop=at_end or e.resolved.relates)
+                        self._evaluate(engine, judged.get(self.step), by_hop=at_end or e.resolved.measures_relations)
             self._write_down(record)
             due = at_end or self.stop.asked or time.perf_counter() - saved >= pause
             if due and (record.lasting or engine.can_lose_workers):
@@ -235,7 +235,7 @@ class _Run:
         taught = self._who_taught_whom(engine)
         if taught is not None:
             self._tell(taught_event(taught, self.step))
-        if e.resolved.relates:
+        if e.resolved.measures_relations:
             self.relations = relations_of(self.step, on, taught)
 
     def _who_taught_whom(self, engine: Engine) -> Taught | None:

@@ -365,7 +365,7 @@ def test_everything_is_listed() -> None:
         (["heads", "--only", "s = 100, 5 heads"], '--only "s = 100, 5 heads": there is no such cell'),
         (
             ["fedmd", "--scale", "imagenet"],
-            "fedmd: there is no such table at scale imagenet; take --scale digits or cifar100",
+            "fedmd: there is no such table at scale imagenet; use --scale digits or cifar100",
         ),
         (["heads", "--scale", "cifar100"], "cifar100.npz: not there; give its folder with --data"),
         (["heads", "--scale", "imagenet"], "--data: missing; give the folder that `manyheads pack` made"),

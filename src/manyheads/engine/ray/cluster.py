@@ -98,7 +98,7 @@ def shares(free: Mapping[str, float], actors: int, options: ResolvedOptions) -> 
     asks = {"num_cpus": share(cpus, actors)}
     if options.device != "cpu":
         if gpus < 1:
-            raise ConfigurationError(f"--device {options.device}: the cluster has no free GPU; take --device cpu")
+            raise ConfigurationError(f"--device {options.device}: the cluster has no free GPU; use --device cpu")
         given = options.gpus_per_client
         asks["num_gpus"] = share(gpus, actors) if given is None else given
     return asks

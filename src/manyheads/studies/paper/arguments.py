@@ -96,7 +96,7 @@ def chosen_reproductions(request: Request) -> list[Reproduction]:
             raise ConfigurationError(f"{name}: unknown name; {nearest(name, [*REPRODUCTIONS, 'all'])}")
         if scale.name not in REPRODUCTIONS[name].scales:
             known = " or ".join(REPRODUCTIONS[name].scales)
-            raise ConfigurationError(f"{name}: there is no such table at scale {scale.name}; take --scale {known}")
+            raise ConfigurationError(f"{name}: there is no such table at scale {scale.name}; use --scale {known}")
     found = [REPRODUCTIONS[name] for name in names]
     cells = list(dict.fromkeys(cell for one in found for cell in one.cells(scale)))
     for cell in request.only:

@@ -156,7 +156,7 @@ def read_results(folder: Path, scale: str) -> Stored:
             problem = error.errors()[0]
             if problem["type"] == "extra_forbidden":
                 raise RunError(
-                    f'{path}: has "{problem["loc"][-1]}", which this version of manyheads does not know; take a newer '
+                    f'{path}: has "{problem["loc"][-1]}", which this version of manyheads does not know; use a newer '
                     "one, or another folder with --results"
                 ) from None
             raise RunError(

@@ -89,7 +89,7 @@ NEEDS: dict[str, tuple[int, dict[str, Any], str]] = {
     "a step": (
         2 * MEGABYTE,
         {"training": {"batch_size": 800, "public_batch_size": 300}},
-        "training.batch_size = 800, public_batch_size = 300: what a step keeps for its pass back would take",
+        "training.batch_size = 800, public_batch_size = 300: what a step keeps for its backward pass would take",
     ),
     "a window": (
         20 * MEGABYTE,
@@ -98,7 +98,7 @@ NEEDS: dict[str, tuple[int, dict[str, Any], str]] = {
             "evaluate": {"every": 10**12},
             "algorithm": {"pool_every": 99_999},
         },
-        "training.log_every = 1000000000000, batch_size = 16: what is drawn at once for 99,999 steps would take 0.1 GB",
+        "training.log_every = 1000000000000, batch_size = 16: the draws for 99,999 steps would take 0.1 GB",
     ),
     "rows": (
         100 * MEGABYTE,
@@ -120,7 +120,7 @@ def test_what_this_machine_cannot_hold(case: str, monkeypatch: pytest.MonkeyPatc
 def test_a_split_is_shown_of_what_cannot_be_trained(tiny: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
     small_machine(monkeypatch, MEGABYTE)
     problems = resolve(tiny.with_values(clients=150), to_train=False).problems
-    assert any("to train, this has to change: clients = 150: the accuracy" in problem for problem in problems)
+    assert any("training would be refused: clients = 150: the accuracy" in problem for problem in problems)
 
 
 def test_data_that_this_machine_cannot_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What a run needs of the memory at the very least, before any of it is taken."""
+"""Checking that a run fits into memory, before any is allocated."""
 
 import itertools
 
@@ -7,23 +7,23 @@ from manyheads.memory import check_memory
 from manyheads.setup.resolved import ResolvedExperiment
 
 
-def check_room(resolved: ResolvedExperiment) -> None:
-    """Refuse an experiment that this machine cannot hold, wherever its clients train."""
+def check_fits_memory(resolved: ResolvedExperiment) -> None:
+    """Refuse an experiment that does not fit into this machine's memory, wherever its clients train."""
     experiment, training = resolved.experiment, resolved.experiment.training
     pairs, longest = experiment.clients**2 * resolved.heads, _longest_window(resolved)
     _refuse(f"clients = {experiment.clients}", 32 * pairs, "the accuracy of every client on the data of every client")
     _refuse(
         f"training.log_every = {training.log_every}, batch_size = {training.batch_size}",
         16 * longest * _images(resolved),
-        f"what is drawn at once for {longest:,} steps",
+        f"the draws for {longest:,} steps",
     )
     views = experiment.data.public_views
     if resolved.algorithm.tables(resolved.heads, resolved.dataset.classes) is not None:  # each row then has a place
         _refuse(f"data.public_views = {views}", 8 * len(resolved.split.public) * views, "a list of all public rows")
 
 
-def check_room_to_train(resolved: ResolvedExperiment) -> None:
-    """Refuse clients and batches that do not fit, where they are in this machine's memory and not in a GPU's."""
+def check_training_fits_memory(resolved: ResolvedExperiment) -> None:
+    """Refuse clients and batches that do not fit, if they are to be in this machine's memory and not in a GPU's."""
     experiment, training = resolved.experiment, resolved.experiment.training
     _refuse(
         f"clients = {experiment.clients}, model.width = {experiment.model.width}",
@@ -33,7 +33,7 @@ def check_room_to_train(resolved: ResolvedExperiment) -> None:
     _refuse(
         f"training.batch_size = {training.batch_size}, public_batch_size = {training.public_batch_size}",
         4 * _images(resolved) * max(model.kept for model in resolved.models),
-        "what a step keeps for its pass back",
+        "what a step keeps for its backward pass",
     )
 
 
@@ -45,13 +45,13 @@ def _refuse(keys: str, needed: int, what: str) -> None:
 
 
 def _images(resolved: ResolvedExperiment) -> int:
-    """Of one step of one client."""
+    """Return the number of images in one step of one client."""
     training = resolved.experiment.training
     return training.batch_size + (training.public_batch_size if resolved.algorithm.reads_public else 0)
 
 
 def _longest_window(resolved: ResolvedExperiment) -> int:
-    """How many steps lie between two edges at most, as far as the experiment says so."""
+    """Return the largest number of steps between two edges, as far as the experiment determines it."""
     experiment = resolved.experiment
     edges = sorted({0, *resolved.exchange_steps, experiment.training.steps})
     apart = max((stop - start for start, stop in itertools.pairwise(edges)), default=1)
