@@ -87,7 +87,7 @@ def counted() -> list[list[str]]:
         views=1,
     )
     for name, knobs in MESSAGES.items():
-        sent = MHD(exchange="predictions", **knobs).tables(HEADS, CLASSES)
+        sent = MHD(exchange="predictions", **knobs).table_contents(HEADS, CLASSES)
         assert sent is not None
         width = WIDTH if sent.embedding else 0
         schema = TableSchema("0" * 64, sent.form, sent.rest, (width,), public, content_hashes(images), whole=True)

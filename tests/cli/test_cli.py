@@ -109,7 +109,7 @@ def test_compare_and_export(tiny_file: Path) -> None:
     card = Path("model/README.md").read_text()
     summary = json.loads(Path("one/summary.json").read_text())["clients"][1]
     assert percent(summary["shared_accuracy"][0]) in card
-    assert f"for all classes head {summary['deploy']['shared']}" in card
+    assert f"for all classes use head {summary['deploy']['shared']}" in card
     images = np.zeros((2, 8, 8, 1), dtype=np.uint8)
     import torch
 

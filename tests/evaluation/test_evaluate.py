@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from manyheads import Experiment, train
 from manyheads.data.batches import Pixels
 from manyheads.engine.plain import exchange
-from manyheads.evaluation.accuracy import Part, Scores, perplexity, score
-from manyheads.evaluation.deploy import best_head, head_for_private_task
+from manyheads.evaluation.accuracy import EvaluationSet, Scores, perplexity, score
+from manyheads.evaluation.head_choice import best_head, head_for_private_task
 from manyheads.evaluation.means import hop_means, mean_by_head
 from manyheads.evaluation.probe import probe
-from manyheads.evaluation.taught import who_taught_whom
+from manyheads.evaluation.teacher_tally import who_taught_whom
 from manyheads.runs.read import read_events
 from manyheads.setup.build import assemble
 
@@ -37,11 +37,11 @@ class Stub(nn.Module):
         return logits, label
 
 
-def part(labels: list[int]) -> Part:
+def part(labels: list[int]) -> EvaluationSet:
     """Judged by class."""
     tensor = torch.tensor(labels)
     images = np.repeat(50 * np.array(labels, dtype=np.uint8), 4).reshape(-1, 2, 2, 1)
-    return Part("test", Pixels(images, torch.device("cpu")), torch.arange(len(labels)), tensor, tensor, 4)
+    return EvaluationSet("test", Pixels(images, torch.device("cpu")), torch.arange(len(labels)), tensor, tensor, 4)
 
 
 def scores(labels: list[int]) -> Scores:
@@ -143,14 +143,14 @@ def test_who_taught_whom_by_hand(tiny: Experiment, pairs: bool) -> None:
                     chosen[client.index, k - 1, who] += 1
                     right[client.index, k - 1, who] += int(p.argmax()) == label
     found = (taught.own, taught.others, taught.chosen), (taught.own_right, taught.others_right, taught.right)
-    for (own, others, by_pupil), counted in zip(found, (chosen, right), strict=True):
+    for (own, others, by_student), counted in zip(found, (chosen, right), strict=True):
         of_own = np.stack([counted[client, :, client] for client in range(4)], axis=1)
         np.testing.assert_array_equal(own, of_own.sum(1))
         np.testing.assert_array_equal(others, counted.sum(0) - of_own)
         if pairs:
-            np.testing.assert_array_equal(by_pupil, counted)
+            np.testing.assert_array_equal(by_student, counted)
         else:
-            assert by_pupil is None
+            assert by_student is None
     assert taught.chosen_by_class is not None
     assert taught.chosen_by_class.sum(1).tolist() == chosen.sum((0, 1)).tolist()
     assert taught.right_by_class is not None

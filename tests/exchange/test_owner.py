@@ -193,9 +193,9 @@ def test_what_a_refused_answer_would_have_taught_is_not_learnt(tiny: Experiment)
     client.pool.entries = [PlaceholderSnapshot(client.schema, e.client, e.step) for e in client.pool.entries]
     algorithm = alone.resolved.algorithm
     batch = client.batches(0, 1, algorithm.plan(client, 0, 1)).at(0)
-    lesson = algorithm.lesson(client, batch)
-    assert lesson is not None
-    assert set(lesson.teacher_BK.flatten().tolist()) == {0}
+    choices = algorithm.teacher_choices(client, batch)
+    assert choices is not None
+    assert set(choices.teacher_BK.flatten().tolist()) == {0}
     assert float(algorithm.losses(client, batch, 0)["embedding"].detach()) == 0.0
 
 

@@ -816,7 +816,7 @@ def test_a_table_is_only_made_by_algorithms_that_exchange_tables(tiny: Experimen
     for knobs in ({"exchange": "weights"}, {"name": "averaging"}, {"name": "separate"}):
         ensemble = assemble(tiny.with_values(algorithm=knobs))
         algorithm: Algorithm = ensemble.resolved.algorithm
-        assert algorithm.tables(ensemble.resolved.heads, 10) is None
+        assert algorithm.table_contents(ensemble.resolved.heads, 10) is None
         assert all(client.schema is None for client in ensemble.clients)
 
 

@@ -377,7 +377,7 @@ def test_matrix_shows_main_and_last_head_with_numbers_where_there_is_room() -> N
         assert len(texts(axes)) == written
 
 
-def test_taught_shows_shares_by_pupil_and_right_answers_by_class() -> None:
+def test_taught_shows_shares_by_student_and_right_answers_by_class() -> None:
     first, second, _, by_class, _ = all_axes(taught_figure(PAIRS, TAUGHT_EVENT, [[0], [1], [2]], ["cat", "dog", "owl"]))
     np.testing.assert_allclose(picture(first), [[100, 0, 0], [60, 40, 0], [0, 50, 50]])
     np.testing.assert_allclose(picture(second), [[100, 0, 0], [20, 80, 0], [0, 90, 10]])

@@ -10,7 +10,7 @@ import pytest
 
 from manyheads import Experiment, resume, train
 from manyheads.evaluation.accuracy import Evaluation
-from manyheads.evaluation.taught import Taught
+from manyheads.evaluation.teacher_tally import TeacherTally
 from manyheads.runs.events import Event, on_test_set
 from manyheads.runs.read import read_events, read_relations, read_summary
 from manyheads.runs.summary import Summary
@@ -45,7 +45,9 @@ def ended(experiment: Experiment) -> tuple[Summary, list[Event]]:
     judged = {part: Evaluation(part, by_head, by_head, [1.0] * clients, []) for part in ("validation", "test")}
     many = np.full((clients, CLASSES), 10_000)
     by_teacher = np.full((HEADS - 1, clients), 10_000)
-    taught = Taught(by_teacher[:, 0], by_teacher[:, 0], by_teacher, by_teacher, many, many, chosen=None, right=None)
+    taught = TeacherTally(
+        by_teacher[:, 0], by_teacher[:, 0], by_teacher, by_teacher, many, many, chosen=None, right=None
+    )
     by_hop = {str(away): own for away, own in enumerate(by_head)}
     told: list[Event] = [
         start_event(e, {}),

@@ -19,7 +19,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "fedmd": FedMD,
     "separate": Separate,
 }
-A_CLASS = "a frozen dataclass below manyheads.algorithms.base.Algorithm (docs/adding.md)"
+A_CLASS = "a frozen dataclass that inherits from manyheads.algorithms.base.Algorithm (docs/adding.md)"
 ALSO_KNOWN = {
     "fedavg": 'FedAvg is "averaging" on the complete graph',
     "gossip": 'gossip is "averaging" on any graph but the complete one',
@@ -29,7 +29,7 @@ ALSO_KNOWN = {
 
 
 def make_algorithm(config: AlgorithmConfig, trust: Trust | None = None) -> Algorithm:
-    """The algorithm that `[algorithm]` describes; code of others is imported as far as `trust` goes."""
+    """Return the algorithm that `[algorithm]` describes; code that it names is imported as far as `trust` allows."""
     trust = trust or Trust()
     made: Algorithm = build_section(_find(config.name, trust), config.options(), "algorithm")
     made.check_code(trust)
@@ -37,8 +37,8 @@ def make_algorithm(config: AlgorithmConfig, trust: Trust | None = None) -> Algor
 
 
 def with_defaults(config: AlgorithmConfig, classes: int, trust: Trust | None = None) -> AlgorithmConfig:
-    """`[algorithm]` with every key that its algorithm has."""
-    made = make_algorithm(config, trust).completed(classes)
+    """Return `[algorithm]` with every key that its algorithm has."""
+    made = make_algorithm(config, trust).with_defaults(classes)
     return AlgorithmConfig(name=config.name, **dataclasses.asdict(made))  # type: ignore[call-overload]
 
 

@@ -18,7 +18,7 @@ Weighting = Literal["samples", "uniform"]
 
 @dataclass(frozen=True, config=CHECKED)
 class Averaging(Algorithm):
-    """Private training; every `average_every` steps, and at the end, each client becomes the mean of what it hears.
+    """Private training; every `average_every` steps, and at the end, each client averages with its neighbours.
 
     All start from the same weights. Parameters and BatchNorm statistics are averaged; momentum stays where it is.
     """
@@ -38,7 +38,7 @@ class Averaging(Algorithm):
         return (*range(self.average_every, steps, self.average_every), steps)
 
     def collect(self, client: Client, neighbours: Neighbours, step: int) -> list[Snapshot]:
-        """All neighbours, and itself as it was before anybody averaged."""
+        """Ask all neighbours, and take the client itself as it was before anybody averaged."""
         return [client.snapshot(step), *(neighbours[j] for j in neighbours)]
 
     def apply(self, client: Client, received: list[Snapshot], step: int) -> None:
@@ -48,7 +48,10 @@ class Averaging(Algorithm):
 
 @torch.no_grad()
 def mean_values(snapshots: Sequence[WeightsSnapshot], weighting: Weighting = "samples") -> Tensor:
-    """The mean of flat states, summed in the order of clients: those who hear the same get the same bits."""
+    """Return the mean of flat states, summed in the order of clients: from the same snapshots come the same bits.
+
+    FedAvg (McMahan et al. 2017): sum_i n_i w_i / sum_i n_i, where n_i are samples, or 1 if `weighting` is uniform.
+    """
     ordered = sorted(snapshots, key=lambda snapshot: snapshot.client)
     shares = [float(snapshot.samples) if weighting == "samples" else 1.0 for snapshot in ordered]
     mean = torch.zeros_like(ordered[0].values)

@@ -1,4 +1,4 @@
-"""What an algorithm is: a frozen dataclass whose fields are its knobs, and the methods below."""
+"""The base class of algorithms: frozen dataclasses whose fields are their knobs, with the methods below."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from manyheads.imports import Trust
 
 
 class Neighbours(Mapping[int, Snapshot]):
-    """The clients that one may ask; `neighbours[j]` stands for what j shows, which nobody reads before `apply`."""
+    """The clients that one may ask; `neighbours[j]` promises a snapshot of j, which nobody reads before `apply`."""
 
     def __init__(self, members: tuple[int, ...], ask: Callable[..., Snapshot]) -> None:
         self._members, self._ask = members, ask
@@ -30,16 +30,16 @@ class Neighbours(Mapping[int, Snapshot]):
     def ask(
         self, client: int, rows: PublicRows | None = None, *, step: int | None = None, keep: bool = False
     ) -> Snapshot:
-        """Ask about some public rows (None: all), as of an earlier step where one is given.
+        """Ask for a snapshot about some public rows (None: all), perhaps as of an earlier step.
 
-        With `keep` the owner keeps that snapshot, to be asked about again: until an exchange at which it is not asked.
+        With `keep` the owner keeps that snapshot, so that it can be asked about again at the next exchange.
         """
         if client not in self._members:
             raise KeyError(client)
         return self._ask(client, rows, step, keep)
 
     def ask_self(self, rows: PublicRows | None = None) -> Snapshot:
-        """Ask the client itself, as others would."""
+        """Ask the client itself as others would."""
         return self._ask(None, rows, None, False)
 
     def __iter__(self) -> Iterator[int]:
@@ -51,7 +51,7 @@ class Neighbours(Mapping[int, Snapshot]):
 
 @dataclass(frozen=True)
 class TableContents:
-    """What a table of predictions says, for an algorithm that exchanges tables."""
+    """The contents of a table of predictions, for an algorithm that exchanges tables."""
 
     form: RowFormat
     embedding: bool
@@ -59,27 +59,40 @@ class TableContents:
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """Who taught a client on a public batch: for each sample and auxiliary head, the teacher and what it said."""
+class TeacherChoices:
+    """The teachers of a client on a public batch: for each sample and auxiliary head, who taught which class."""
 
-    teacher_BK: Tensor  # a client, the own index where it was its own head
-    class_BK: Tensor
+    teacher_BK: Tensor  # a client; its own index if its own head was chosen
+    class_BK: Tensor  # the most likely class by that teacher
 
 
 Sends = Literal["nothing", "weights", "predictions", "averaging"]
 
 
 class Algorithm:
-    """How clients learn from their private data and from each other. Without more: each alone, on private data."""
+    """The way in which clients learn from private data and from each other. By default: each alone, on private data.
 
-    teaches_heads: ClassVar[bool] = False  # whether there are auxiliary heads
+    Most algorithms write three methods, `collect`, `apply` and `losses` (docs/adding.md).
+
+    >>> class Momentum(Algorithm):
+    ...     "Averaging at every tenth step."
+    ...     needs_neighbours = averages_weights = True
+    ...
+    ...     def exchange_steps(self, steps):
+    ...         return range(10, steps, 10)
+    >>> list(Momentum().exchange_steps(35)), Momentum().pool_size
+    ([10, 20, 30], 0)
+    """
+
+    has_auxiliary_heads: ClassVar[bool] = False
     reads_public: ClassVar[bool] = False  # whether it trains on the public set
     needs_neighbours: ClassVar[bool] = False  # whether a client without neighbours is a mistake
-    averages_weights: ClassVar[bool] = False  # whether neighbours must have the same model, and start from the same
-    takes_means: ClassVar[bool] = False  # whether what a client collects ends up in one mean
+    averages_weights: ClassVar[bool] = False  # whether neighbours must have the same model and first weights
+    takes_means: ClassVar[bool] = False  # whether all that a client collects ends up in one mean
 
     @property
     def pool_size(self) -> int:
+        """The number of snapshots in a client's pool."""
         return 0
 
     @property
@@ -89,110 +102,110 @@ class Algorithm:
 
     @property
     def reads_public_labels(self) -> bool:
-        """Whether it trains with the labels of the public set."""
+        """True if it trains with the labels of the public set."""
         return False
 
     @property
     def compares_embeddings(self) -> bool:
-        """Whether embeddings of different widths have to be mapped."""
+        """True if it compares embeddings, so that those of different widths have to be mapped."""
         return False
 
     def check_code(self, trust: Trust) -> None:
-        """Raise where the knobs name code that must not be imported, or that there is not."""
+        """Raise if a knob names code that does not exist or must not be imported."""
 
     @property
-    def measure(self) -> Confidence:
-        """How sure a head is, for those that compare teachers."""
+    def teacher_confidence(self) -> Confidence:
+        """The confidence by which teachers are compared."""
         return CONFIDENCES["max_probability"]
 
     @property
-    def targets(self) -> int:
-        """How many snapshots of the pool teach in a step, at most."""
+    def teachers_per_step(self) -> int:
+        """The largest number of snapshots of the pool that teach in a step."""
         return 0
 
-    def tables(self, heads: int, classes: int) -> TableContents | None:
-        """What tables of predictions say; None where checkpoints are exchanged."""
+    def table_contents(self, heads: int, classes: int) -> TableContents | None:
+        """Return the contents of tables of predictions, or None if checkpoints are exchanged."""
         return None
 
-    def window_rows(self, public_batch_size: int) -> int | None:
-        """How many rows a client draws between two exchanges, where a table may hold only those; None: never."""
+    def rows_per_exchange(self, public_batch_size: int) -> int | None:
+        """Return how many rows a client draws between two exchanges, if tables may hold only these; None: never."""
         return None
 
     @property
     def sends(self) -> Sends:
-        """What clients send each other."""
+        """The kind of content that clients send each other."""
         return "nothing"
 
     def samples_per_step(self, training: TrainingConfig) -> float:
-        """How many samples pass through a model in a client's step; a pass back costs as much as two."""
+        """Return how many samples pass through a model in a client's step; a backward pass counts as two."""
         return 3.0 * training.batch_size
 
-    def tried_in(self, steps: int) -> Mapping[str, object]:
-        """Knobs with which a run of so few steps has everything in it that a long one has."""
+    def knobs_for_trial(self, steps: int) -> Mapping[str, object]:
+        """Return knobs with which a run of so few steps does everything that a long one does."""
         return {}
 
-    def in_little_memory(self) -> Mapping[str, object]:
-        """Knobs with which a step takes as long and needs less memory."""
+    def knobs_for_little_memory(self) -> Mapping[str, object]:
+        """Return knobs with which a step takes as long and needs less memory."""
         return {}
 
-    def lighter(self, classes: int) -> Mapping[str, Mapping[str, object]]:
-        """Knobs with which less and less is sent, by the name of what that is; empty where there is no choice."""
+    def knobs_sending_less(self, classes: int) -> Mapping[str, Mapping[str, object]]:
+        """Return knobs by the name of what is then sent, less and less; empty if there is no choice."""
         return {}
 
-    def completed(self, classes: int) -> Self:
-        """With the defaults that depend on the data."""
+    def with_defaults(self, classes: int) -> Self:
+        """Return the algorithm with the defaults that depend on the data."""
         return self
 
     def check(self, steps: int, classes: int) -> None:
-        """Raise a ConfigurationError where the knobs do not fit a run of so many steps on so many classes."""
+        """Raise a ConfigurationError if the knobs do not fit a run of so many steps on so many classes."""
 
-    def idle(self, classes: int) -> list[str]:
-        """Keys that were given and have no effect beside the others."""
+    def idle_keys(self, classes: int) -> list[str]:
+        """Return the keys that were given but have no effect because of others."""
         return []
 
     def exchange_steps(self, steps: int) -> Sequence[int]:
-        """Of a run of so many steps: before which of them clients exchange (`steps` itself: at the end)."""
+        """Return the steps of a run before which clients exchange (`steps` itself: at the end)."""
         return range(0)
 
-    def judged_after(self, steps: int) -> Mapping[int, str]:
-        """Further steps at which clients are judged, and after what: FedMD's digest and revisit."""
+    def extra_evaluations(self, steps: int) -> Mapping[int, str]:
+        """Return further steps at which to evaluate, with a name for each: FedMD's digest and revisit."""
         return {}
 
     def prepare(self, client: Client, step: int) -> None:
-        """What a client does alone before an exchange."""
+        """Prepare a client, alone, for an exchange."""
 
     def collect(self, client: Client, neighbours: Neighbours, step: int) -> list[Snapshot]:
-        """Ask neighbours for what it needs; change nothing. At step 0, if that is one: what the client starts with."""
+        """Ask neighbours for what the client needs; change nothing. An exchange at step 0 is what it starts with."""
         return []
 
-    def cost(self, client: Client, received: Sequence[Snapshot]) -> int:
-        """Bytes that the client receives with what it collected: equal snapshots once, its own not at all."""
+    def received_bytes(self, client: Client, received: Sequence[Snapshot]) -> int:
+        """Return the bytes of what the client collected: equal snapshots once, its own not at all."""
         sizes = [s.nbytes for s in {id(s): s for s in received}.values() if s.client != client.index]
-        # Where it takes the mean over everybody, one is what it needs: a server, or an all-reduce, would bring it that.
+        # For a mean over everybody one snapshot is enough: a server, or an all-reduce, would send just that.
         return max(sizes, default=0) if self.takes_means and len(sizes) == client.clients - 1 else sum(sizes)
 
     def apply(self, client: Client, received: list[Snapshot], step: int) -> None:
-        """Take in what was collected, once all clients have collected: into the pool, if there is one."""
+        """Take in what was collected, after all clients have collected: into the pool, if there is one."""
         for snapshot in received if client.pool.size else ():
             client.pool.add(snapshot, client.seed, client.index, step)
 
     def ask_again(self, client: Client, neighbours: Neighbours, step: int) -> list[Snapshot]:
-        """Ask for what the pool needs at `step` and a save does not hold, because owners keep it."""
+        """Ask for what the pool needs at `step` and a save lacks because owners keep it."""
         return []
 
     def memory_fits(self, client: Client, step: int) -> bool:
-        """Whether what a save at `step` holds of `client.memory` is what this algorithm keeps there."""
+        """Tell whether `client.memory`, from a save at `step`, holds what this algorithm keeps there."""
         return True
 
     def plan(self, client: Client, start: int, stop: int) -> WindowPlan:
-        """Every draw and factor for steps start ... stop - 1."""
+        """Make every draw and factor for steps start ... stop - 1."""
         return WindowPlan()
 
     def losses(self, client: Client, batch: Batch, step: int) -> dict[str, Tensor]:
-        """Named terms: they are recorded and summed as they are. Here: the private task, on the main head."""
+        """Return named terms, which are recorded and summed as they are; by default the main head's private task."""
         logits_BHC, _ = client.model(batch.private.images)
         return {"cross_entropy": cross_entropy(logits_BHC[:, 0], batch.labels)}
 
-    def lesson(self, client: Client, batch: Batch) -> Lesson | None:
-        """Who would teach the client on this batch; None where nobody is chosen."""
+    def teacher_choices(self, client: Client, batch: Batch) -> TeacherChoices | None:
+        """Return who would teach the client on this batch, or None if nobody is chosen."""
         return None

@@ -6,7 +6,7 @@ Eq. 3  cross-entropy to every target                              targets with s
 Eq. 4  cross-entropy to the most confident candidate              targets with select = "most_confident"
 Eq. 5  head k learns from heads k - 1, summed over k              prediction_loss
 
-Letters: outputs.py. Head axis K: auxiliary heads 1 ... m, so that entry k - 1 of an axis K belongs to head k.
+Letters: outputs.py. Axis K counts auxiliary heads 1 ... m, so that entry k - 1 belongs to head k.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,11 +28,15 @@ def embedding_loss(
     counts: Sequence[Tensor] = (),
     known: Sequence[Tensor | None] = (),
 ) -> Tensor:
-    """Eq. 2: squared distance to each foreign embedding, all normalised; a mean over samples, a sum over targets.
+    """Return Eq. 2: sum_j mean_B |xi_i - xi_j|^2, the squared distance to each foreign embedding, all normalised.
 
-    rho(x) = x^2. `own` holds the own embedding by width: as it is, and mapped to each foreign width that differs.
-    The foreign embeddings get no gradient. `counts`: how much each counts, 1 without. `known`: for each the samples
-    about which something is said, all without.
+    `own` holds the client's own embedding by width: as it is, and mapped to each foreign width that differs. No
+    gradient flows into the foreign embeddings. `counts` are their weights (1 without), `known` the samples that each
+    covers (all without).
+
+    >>> one, other = torch.tensor([[3.0, 4.0]]), torch.tensor([[4.0, 3.0]])
+    >>> embedding_loss({2: one}, [other]), embedding_loss({2: one}, [2.0 * one])
+    (tensor(0.0800), tensor(0.))
     """
     unit = {width: normalize(own_BE, dim=-1) for width, own_BE in own.items()}
     distances = []
@@ -48,11 +52,19 @@ def embedding_loss(
 def candidates(
     own: Outputs, foreign: Sequence[Outputs], confidence: Confidence, *, same_level: bool, self_target: bool
 ) -> tuple[Tensor, Tensor]:
-    """The possible targets of every auxiliary head: probabilities J x B x K x C and confidences J x B x K.
+    """Return the possible targets of every auxiliary head: probabilities J x B x K x C and confidences J x B x K.
 
-    In this order: the own head k - 1, then heads k - 1 of the others, with `same_level` also their heads k, and with
-    `self_target` the own head k. About samples that another says nothing about, it is no candidate: its probabilities
-    are zero and its confidence is the lowest.
+    Their order: the own head k - 1, then heads k - 1 of the others, with `same_level` also their heads k, and with
+    `self_target` the own head k. Another is no candidate for samples that it does not cover: there its probabilities
+    are zero and its confidence is the lowest possible.
+
+    >>> from manyheads.exchange.named_confidences import CONFIDENCES
+    >>> own = Outputs(torch.tensor([[[0.5, 0.5], [0.8, 0.2]]]), None)  # heads 0 and 1 about one sample
+    >>> other = Outputs(torch.tensor([[[0.1, 0.9], [0.3, 0.7]]]), None)
+    >>> surest = CONFIDENCES["max_probability"]
+    >>> p_JBKC, confidence_JBK = candidates(own, [other], surest, same_level=False, self_target=False)
+    >>> confidence_JBK.flatten(), targets(p_JBKC, confidence_JBK, "most_confident").flatten()
+    (tensor([0.5000, 0.9000]), tensor([0.1000, 0.9000]))
     """
     heads = own.probabilities_BHC.shape[1]
     lower, level = slice(0, heads - 1), slice(1, heads)
@@ -72,7 +84,11 @@ def candidates(
 
 
 def choose(confidence_JBK: Tensor, select: Select, uniform_BK: Tensor | None = None) -> Tensor:
-    """B x K: which candidate teaches. `most_confident`: the surest, ties go to the first. `random`: as drawn."""
+    """Return which candidate teaches (B x K): the surest (ties go to the first) or, with `random`, the one drawn.
+
+    >>> choose(torch.tensor([0.5, 0.9, 0.9])[:, None, None], "most_confident")
+    tensor([[1]])
+    """
     if select == "random":
         if uniform_BK is None:
             raise ValueError('select = "random" needs uniform draws')
@@ -84,10 +100,10 @@ def choose(confidence_JBK: Tensor, select: Select, uniform_BK: Tensor | None = N
 
 
 def targets(p_JBKC: Tensor, confidence_JBK: Tensor, select: Select, uniform_BK: Tensor | None = None) -> Tensor:
-    """B x K x C: what each auxiliary head learns on each sample.
+    """Return what each auxiliary head learns on each sample (B x K x C).
 
-    `most_confident` (Eq. 4) and `random`: the chosen candidate, sample by sample. `all` (Eq. 3): the sum over all
-    candidates but the own head k - 1, whether sure or not.
+    With `most_confident` (Eq. 4) and `random` it is the chosen candidate, sample by sample; with `all` (Eq. 3) the sum
+    over all candidates except the own head k - 1.
     """
     if select == "all":
         return p_JBKC[1:].sum(0)
@@ -96,14 +112,22 @@ def targets(p_JBKC: Tensor, confidence_JBK: Tensor, select: Select, uniform_BK: 
 
 
 def prediction_loss(logits_BHC: Tensor, target_BKC: Tensor) -> Tensor:
-    """Eq. 3 to 5: cross-entropy of head k to its target, a mean over samples and a sum over auxiliary heads."""
+    """Return Eq. 3 to 5: sum_k mean_B CE(target_k, head k), the cross-entropy of each auxiliary head to its target.
+
+    >>> logits_BHC, target_BKC = torch.zeros(1, 2, 4), torch.tensor([[[0.7, 0.1, 0.1, 0.1]]])
+    >>> prediction_loss(logits_BHC, target_BKC)  # an even prediction of 4 classes: log 4
+    tensor(1.3863)
+    """
     return -(target_BKC.detach() * log_softmax(logits_BHC[:, 1:], dim=-1)).sum((1, 2)).mean()
 
 
 def ramp_factor(step: int, steps: int, hold: float, rise: float) -> float:
-    """What the distillation terms are multiplied by: 0 for the first `hold` of the steps, then rising to 1.
+    """Return the factor of the distillation terms: 0 for the first `hold` of the steps, then rising to 1.
 
-    Fractions of all steps; hold = rise = 0 is the paper. Without it the chain of heads can lock onto untrained targets.
+    Both are fractions of all steps; hold = rise = 0 is the paper, where the chain can lock onto untrained targets.
+
+    >>> [ramp_factor(step, steps=1_000, hold=0.1, rise=0.3) for step in (0, 100, 250, 400, 999)]
+    [0.0, 0.0, 0.5, 1.0, 1.0]
     """
     done = step / steps
     if done < hold:

@@ -26,11 +26,11 @@ from manyheads.seeds import generator
 
 @dataclass(frozen=True, config=CHECKED)
 class FedMD(Algorithm):
-    """Each round: everybody's class scores on a drawn part of the public set, their mean, `digest_steps` towards that
-    mean (L1), then `revisit_steps` on private data.
+    """FedMD's rounds: class scores of all clients on a drawn part of the public set, their mean, `digest_steps` towards
+    that mean (L1), then `revisit_steps` on private data.
 
-    On a complete graph the mean is over all clients, as a server would make it; on any other graph it is over a client
-    and its neighbours. Before the first round, a client may train on the public set where that is labelled, and on its
+    On a complete graph the mean is over all clients, as a server would take it; on any other graph it is over a client
+    and its neighbours. Before the first round, a client may train on the public set, if that is labelled, and on its
     private data.
     """
 
@@ -57,14 +57,14 @@ class FedMD(Algorithm):
     def sends(self) -> Sends:
         return "predictions"
 
-    def tried_in(self, steps: int) -> Mapping[str, object]:
+    def knobs_for_trial(self, steps: int) -> Mapping[str, object]:
         return {"first_private_steps": 0, "digest_steps": steps - 1, "revisit_steps": 1}
 
     @property
     def reads_public_labels(self) -> bool:
         return self.first_public_steps > 0
 
-    def tables(self, heads: int, classes: int) -> TableContents:
+    def table_contents(self, heads: int, classes: int) -> TableContents:
         form = RowFormat(classes=classes, heads=1, top_k=classes, precision="float32", confidence=False)
         return TableContents(form, embedding=False)
 
@@ -80,19 +80,19 @@ class FedMD(Algorithm):
     def exchange_steps(self, steps: int) -> Sequence[int]:
         return range(self._first, steps, self._round)
 
-    def judged_after(self, steps: int) -> Mapping[int, str]:
+    def extra_evaluations(self, steps: int) -> Mapping[int, str]:
         starts = self.exchange_steps(steps)
         digested = {start + self.digest_steps: "digest" for start in starts}
         return digested | {start + self._round: "revisit" for start in starts}
 
     def collect(self, client: Client, neighbours: Neighbours, step: int) -> list[Snapshot]:
-        """Communicate: scores on this round's part of the public set, the own ones as others see them."""
+        """Communicate: ask for scores on this round's part of the public set, the own ones as others see them."""
         number = self._round_of(step)
         rows = PublicRows(((self._aligned(client, number), self._view(client, number)),))
         return [neighbours.ask_self(rows), *(neighbours.ask(j, rows) for j in neighbours)]
 
     def apply(self, client: Client, received: list[Snapshot], step: int) -> None:
-        """Aggregate: the mean of all scores, summed in the order of clients."""
+        """Aggregate: take the mean of all scores, summed in the order of clients."""
         assert client.public is not None
         number = self._round_of(step)
         rows = client.public.named(self._aligned(client, number), self._view(client, number), client.state.values.dtype)
@@ -107,7 +107,7 @@ class FedMD(Algorithm):
         return consensus.shape == form and consensus.is_floating_point() and bool(torch.isfinite(consensus).all())
 
     def plan(self, client: Client, start: int, stop: int) -> WindowPlan:
-        """Which phase each step belongs to, and the public rows of the steps that read any."""
+        """Plan the phase of each step, and the public rows of the steps that read any."""
         assert client.public is not None
         size, steps, public_size = client.training.public_batch_size, range(start, stop), len(client.public)
         public, aligned = np.zeros((2, len(steps), size), dtype=np.int64)
@@ -129,7 +129,7 @@ class FedMD(Algorithm):
         return WindowPlan(public=public, view=view, private_step=private, phase=phase, arrays=arrays)
 
     def losses(self, client: Client, batch: Batch, step: int) -> dict[str, Tensor]:
-        """Digest: L1 to the consensus. Revisit: the private task. First training: cross-entropy on either."""
+        """Return the digest (L1 to the consensus), the private task (revisit), or cross-entropy (before rounds)."""
         nothing = client.state.values.new_zeros(())
         if batch.phase == DIGEST:
             logits_BHC, _ = client.model(batch.public.images)
@@ -147,14 +147,14 @@ class FedMD(Algorithm):
         return (step - self._first) // self._round
 
     def _private_step(self, step: int) -> int:
-        """How many steps on private data came before: the others use up none of them."""
+        """Return how many steps on private data came before: the others take none of its batches."""
         number, into = divmod(step - self._first, self._round)
         if number < 0:
             return max(0, step - self.first_public_steps)
         return self.first_private_steps + number * self.revisit_steps + max(0, into - self.digest_steps)
 
     def _aligned(self, client: Client, number: int) -> Indices:
-        """The part of the public set of a round: the same for everybody, without samples of equal pixels."""
+        """Return a round's part of the public set: the same for everybody, without samples of equal pixels."""
         assert client.schema is not None
         order = generator(client.seed, "alignment", step=number).permutation(client.schema.distinct)
         return np.sort(order[: self.alignment_samples])
@@ -164,7 +164,7 @@ class FedMD(Algorithm):
         return number % client.schema.views
 
     def _batch(self, client: Client, purpose: str, size: int, number: int, into: int) -> NDArray[np.int64]:
-        """Positions of the batch number `into` of a stream through `size` samples that is drawn anew for each round."""
+        """Return the positions of batch `into` of a stream through `size` samples that is drawn anew for each round."""
         wanted = client.training.public_batch_size
         parts = [
             generator(client.seed, f"{purpose} {number}", client.index, epoch).permutation(size)[part]
@@ -177,17 +177,21 @@ PRIVATE, DIGEST, LABELLED = 0, 1, 2  # what a step trains on
 
 
 def scores(logits: Tensor) -> Tensor:
-    """Class scores: logits without their mean, because a shift of all of them says nothing."""
+    """Return class scores: logits minus their mean, because a shift of all of them changes no prediction.
+
+    >>> scores(torch.tensor([3.0, 0.0, 0.0]))
+    tensor([ 2., -1., -1.])
+    """
     return logits - logits.mean(-1, keepdim=True)
 
 
 @torch.no_grad()
 def sum_of_scores(snapshots: Sequence[Snapshot], rows: Rows) -> Tensor:
-    """The scores of the main head follow from its probabilities, up to the shift that is taken off."""
+    """Return the sum of main heads' scores, which follow from probabilities up to the shift that `scores` removes."""
     total: Tensor | None = None
     for snapshot in snapshots:
         p_BC = snapshot.outputs(rows).probabilities_BHC[:, 0]
-        said = scores(p_BC.clamp_min(torch.finfo(p_BC.dtype).tiny).log())
-        total = said if total is None else total + said
+        scores_BC = scores(p_BC.clamp_min(torch.finfo(p_BC.dtype).tiny).log())
+        total = scores_BC if total is None else total + scores_BC
     assert total is not None
     return total

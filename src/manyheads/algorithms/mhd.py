@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from manyheads.algorithms import distillation
-from manyheads.algorithms.base import Algorithm, Lesson, Neighbours, Sends, TableContents
+from manyheads.algorithms.base import Algorithm, Neighbours, Sends, TableContents, TeacherChoices
 from manyheads.client.client import Batch, Client
 from manyheads.client.plan import WindowPlan
 from manyheads.config.experiment import TrainingConfig
@@ -29,11 +29,11 @@ from manyheads.outputs import Outputs
 from manyheads.seeds import generator
 
 DEFAULT_TOP_K = 8
-OF_PREDICTIONS = ("top_k", "precision", "rest", "send_embedding")  # keys that say what a table holds
+TABLE_KEYS = ("top_k", "precision", "rest", "send_embedding")  # they only matter for tables of predictions
 
 
 class Ramp(Section):
-    """The distillation terms are zero for the first `hold` of all steps and rise linearly over the next `rise`."""
+    """The ramp of the distillation terms: zero for the first `hold` of all steps, rising over the next `rise`."""
 
     hold: Fraction = 0.1
     rise: Fraction = 0.3
@@ -41,9 +41,15 @@ class Ramp(Section):
 
 @dataclass(frozen=True, config=CHECKED)
 class MHD(Algorithm):
-    """Head k of every client learns, sample by sample, from the surest of the heads k - 1 that it can ask."""
+    """Multi-Headed Distillation: head k learns, sample by sample, from the surest of the heads k - 1 that it can ask.
 
-    teaches_heads: ClassVar[bool] = True
+    Eq. 1 to 5 are in distillation.py; fields have the names of the paper (docs/experiment.md).
+
+    >>> MHD(nu_aux=1.0, exchange="predictions").table_contents(heads=4, classes=10).form.top_k
+    8
+    """
+
+    has_auxiliary_heads: ClassVar[bool] = True
     reads_public: ClassVar[bool] = True
     needs_neighbours: ClassVar[bool] = True
 
@@ -83,11 +89,11 @@ class MHD(Algorithm):
         check_confidence(self.confidence, trust)
 
     @property
-    def measure(self) -> Confidence:
+    def teacher_confidence(self) -> Confidence:
         return confidence_named(self.confidence)
 
     @property
-    def targets(self) -> int:
+    def teachers_per_step(self) -> int:
         return self.targets_per_step
 
     @property
@@ -97,13 +103,13 @@ class MHD(Algorithm):
     def samples_per_step(self, training: TrainingConfig) -> float:
         return super().samples_per_step(training) + (3.0 + self.targets_per_step) * training.public_batch_size
 
-    def tried_in(self, steps: int) -> Mapping[str, object]:
+    def knobs_for_trial(self, steps: int) -> Mapping[str, object]:
         return {"pool_every": min(self.pool_every, steps - 1)}
 
-    def in_little_memory(self) -> Mapping[str, object]:
+    def knobs_for_little_memory(self) -> Mapping[str, object]:
         return {"pool_size": max(2, self.targets_per_step)}
 
-    def lighter(self, classes: int) -> Mapping[str, Mapping[str, object]]:
+    def knobs_sending_less(self, classes: int) -> Mapping[str, Mapping[str, object]]:
         def table(top_k: int, precision: str, *, embedding: bool = False) -> Mapping[str, object]:
             knobs = {"exchange": "predictions", "top_k": top_k, "precision": precision, "send_embedding": embedding}
             return knobs if embedding else knobs | {"nu_emb": 0.0}
@@ -121,7 +127,7 @@ class MHD(Algorithm):
     def compares_embeddings(self) -> bool:
         return self.nu_emb > 0.0 and (self.send_embedding or self.exchange == "weights")
 
-    def completed(self, classes: int) -> "MHD":
+    def with_defaults(self, classes: int) -> "MHD":
         return self if self.top_k is not None else dataclasses.replace(self, top_k=min(DEFAULT_TOP_K, classes))
 
     def check(self, steps: int, classes: int) -> None:
@@ -130,14 +136,14 @@ class MHD(Algorithm):
                 f"algorithm.top_k = {self.top_k}: there are only {classes} classes; at most {classes}"
             )
 
-    def idle(self, classes: int) -> list[str]:
+    def idle_keys(self, classes: int) -> list[str]:
         if self.exchange == "predictions":
             return []
-        usual, own = MHD().completed(classes), self.completed(classes)
-        return [key for key in OF_PREDICTIONS if getattr(own, key) != getattr(usual, key)]
+        usual, own = MHD().with_defaults(classes), self.with_defaults(classes)
+        return [key for key in TABLE_KEYS if getattr(own, key) != getattr(usual, key)]
 
-    def tables(self, heads: int, classes: int) -> TableContents | None:
-        """The last head teaches nobody, unless others learn from the same level."""
+    def table_contents(self, heads: int, classes: int) -> TableContents | None:
+        """Return what tables hold: the last head teaches nobody, unless others learn from the same level."""
         if self.exchange == "weights":
             return None
         form = RowFormat(
@@ -145,28 +151,28 @@ class MHD(Algorithm):
             heads=heads if self.same_level else heads - 1,
             top_k=self.top_k or min(DEFAULT_TOP_K, classes),
             precision=self.precision,
-            confidence=self.measure.fitted,
+            confidence=self.teacher_confidence.fitted,
         )
         return TableContents(form, self.compares_embeddings, self.rest)
 
-    def window_rows(self, public_batch_size: int) -> int:
+    def rows_per_exchange(self, public_batch_size: int) -> int:
         return self.pool_every * public_batch_size * self.targets_per_step
 
     def exchange_steps(self, steps: int) -> Sequence[int]:
         return range(0 if self.pool_start == "initial" else self.pool_every, steps, self.pool_every)
 
     def prepare(self, client: Client, step: int) -> None:
-        """What a fitted confidence learns of the client, as it is now."""
-        client.memory.update(self.measure.saved(self.measure.fit(client, step)))
+        """Fit the confidence to the client as it is now."""
+        client.memory.update(self.teacher_confidence.saved(self.teacher_confidence.fit(client, step)))
 
     @torch.no_grad()
     def memory_fits(self, client: Client, step: int) -> bool:
-        return self.measure.works_with(self.measure.loaded(client.memory), client.model)
+        return self.teacher_confidence.works_with(self.teacher_confidence.loaded(client.memory), client.model)
 
     def collect(self, client: Client, neighbours: Neighbours, step: int) -> list[Snapshot]:
-        """At the start a pool full of snapshots, neighbour by neighbour; later that of a random neighbour.
+        """Ask for a pool full of snapshots at the start, neighbour by neighbour, and later for one random neighbour's.
 
-        Where tables hold only the rows that are due, all of the coming pool is asked about those.
+        If tables hold only the rows that are due, ask every snapshot of the coming pool about those.
         """
         members = tuple(neighbours)
         if not members:
@@ -192,7 +198,7 @@ class MHD(Algorithm):
     def _ask_about_due_rows(
         self, client: Client, neighbours: Neighbours, pool: Sequence[tuple[int, int]], step: int
     ) -> list[Snapshot]:
-        """Ask each snapshot of a pool (owner and step) about the rows for which it is drawn until the next exchange."""
+        """Ask each snapshot of a pool (owner, step) about the rows for which it is drawn until the next exchange."""
         assert client.schema is not None
         assert client.public is not None
         stop = min(step + self.pool_every, client.training.steps)
@@ -206,7 +212,7 @@ class MHD(Algorithm):
         for snapshot in dict.fromkeys(pool):
             due = [at for at, chosen in enumerate(drawn) if any(pool[entry] == snapshot for entry in chosen)]
             rows[snapshot] = client.schema.rows_of(samples_SB[due].ravel(), views_SB[due].ravel())
-        # Should the answer that is to replace an entry be refused, that entry stays: its owner keeps it until then.
+        # If the answer that is to replace an entry is refused, that entry stays: its owner keeps it until then.
         leaving = {(entry.client, entry.step) for entry in client.pool.entries} - set(pool)
         due_or_not = [
             *((*snapshot, rows[snapshot]) for snapshot in pool),
@@ -215,7 +221,7 @@ class MHD(Algorithm):
         return [neighbours.ask(owner, asked, step=at, keep=True) for owner, at, asked in due_or_not]
 
     def apply(self, client: Client, received: list[Snapshot], step: int) -> None:
-        """Into the pool; what was said anew about a snapshot that is there takes its place."""
+        """Add what is new to the pool, and replace entries by newer answers about the same snapshot."""
         for snapshot in received:
             if snapshot.step == step:
                 client.pool.add(snapshot, client.seed, client.index, step)
@@ -223,7 +229,7 @@ class MHD(Algorithm):
                 client.pool.refresh(snapshot)
 
     def plan(self, client: Client, start: int, stop: int) -> WindowPlan:
-        """Which entries of the pool teach, the ramp, and with select = "random" the draws among candidates."""
+        """Draw which entries of the pool teach, and with select = "random" which candidates; compute the ramp."""
         training, steps = client.training, range(start, stop)
         drawn = [client.pool.draw(self.targets_per_step, client.seed, client.index, step) for step in steps]
         factors = [distillation.ramp_factor(step, training.steps, self.ramp.hold, self.ramp.rise) for step in steps]
@@ -236,7 +242,7 @@ class MHD(Algorithm):
         return WindowPlan(targets=np.array(drawn, dtype=np.int64).reshape(len(steps), -1), arrays=arrays)
 
     def losses(self, client: Client, batch: Batch, step: int) -> dict[str, Tensor]:
-        """Eq. 1: the private task on the main head, and both distillations on a public batch."""
+        """Return the terms of Eq. 1: the private task on the main head, and both distillations on a public batch."""
         # Apart: together, private and public samples would mix in the BatchNorm statistics.
         (private_BHC, _), (public_BHC, embedding_BE) = client.model.forward_batches(
             batch.private.images, batch.public.images
@@ -246,10 +252,10 @@ class MHD(Algorithm):
         ramp = batch.number("ramp")
         embedding = embedding_BE.new_zeros(())
         if self.compares_embeddings:
-            shown = batch.foreign_embeddings()
-            widths = {client.model.embedding_width, *(other_BE.shape[-1] for other_BE in shown.embeddings)}
+            foreign = batch.foreign_embeddings()
+            widths = {client.model.embedding_width, *(other_BE.shape[-1] for other_BE in foreign.embeddings)}
             own_BE = {width: client.model.mapped(embedding_BE, width) for width in sorted(widths)}
-            embedding = distillation.embedding_loss(own_BE, shown.embeddings, shown.counts, shown.known)
+            embedding = distillation.embedding_loss(own_BE, foreign.embeddings, foreign.counts, foreign.known)
         return {
             "cross_entropy": cross_entropy(private_BHC[:, 0], batch.labels),
             "embedding": ramp * self.nu_emb * embedding,
@@ -259,19 +265,19 @@ class MHD(Algorithm):
     def _candidates(
         self, client: Client, logits_BHC: Tensor, embedding_BE: Tensor, foreign: Sequence[Outputs]
     ) -> tuple[Tensor, Tensor]:
-        """All that may teach each auxiliary head, with their confidences."""
+        """Return all that may teach each auxiliary head, with their confidences (Eq. 4)."""
         own = Outputs(logits_BHC.softmax(-1), embedding_BE)
         return distillation.candidates(
-            self.measure.with_confidence(own, self.measure.loaded(client.memory)),
+            self.teacher_confidence.with_confidence(own, self.teacher_confidence.loaded(client.memory)),
             foreign,
-            self.measure,
+            self.teacher_confidence,
             same_level=self.same_level,
             self_target=self.self_target,
         )
 
     @torch.no_grad()
-    def lesson(self, client: Client, batch: Batch) -> Lesson | None:
-        """The choice of `losses`, by the client as it answers others: in evaluation mode."""
+    def teacher_choices(self, client: Client, batch: Batch) -> TeacherChoices | None:
+        """Return the choice that `losses` makes, but by the client in evaluation mode, as others see it."""
         if self.select == "all":
             return None
         logits_BHC, embedding_BE = client.model(batch.public.images)
@@ -280,4 +286,4 @@ class MHD(Algorithm):
         others = [snapshot.client for snapshot in batch.teachers]
         teachers_J = [client.index, *others, *(others if self.same_level else []), client.index][: len(p_JBKC)]
         class_JBK = p_JBKC.argmax(-1)
-        return Lesson(choice_BK.new_tensor(teachers_J)[choice_BK], class_JBK.gather(0, choice_BK[None])[0])
+        return TeacherChoices(choice_BK.new_tensor(teachers_J)[choice_BK], class_JBK.gather(0, choice_BK[None])[0])

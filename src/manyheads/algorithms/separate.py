@@ -1,4 +1,4 @@
-"""Clients left alone: private training only. With one client that holds all private data: *supervised*."""
+"""Separate training, on private data only. With one client that holds all private data: *supervised*."""
 
 from pydantic.dataclasses import dataclass
 
@@ -8,4 +8,4 @@ from manyheads.config.types import CHECKED
 
 @dataclass(frozen=True, config=CHECKED)
 class Separate(Algorithm):
-    """Sees no public data, has no auxiliary heads, exchanges nothing: what an algorithm is without more."""
+    """Private training without public data, auxiliary heads or exchanges: the defaults of every algorithm."""

@@ -1,4 +1,4 @@
-"""A client: its model, its optimizer, its private data, its pool, and the step that it takes."""
+"""A client: its model, its optimizer, its private data, its pool, and a step of its training."""
 
 import math
 import time
@@ -30,18 +30,18 @@ from manyheads.seeds import generator
 
 @dataclass(frozen=True)
 class ForeignEmbeddings:
-    """What others say of their embeddings of a batch."""
+    """The embeddings of a batch that others sent."""
 
     embeddings: list[Tensor]
-    counts: list[Tensor] = field(default_factory=list)  # how much each counts, where that is not 1
-    known: list[Tensor | None] = field(default_factory=list)  # of which samples something is said, where not of all
+    counts: list[Tensor] = field(default_factory=list)  # the weight of each; empty: 1
+    known: list[Tensor | None] = field(default_factory=list)  # the samples that each covers; empty: all
 
 
 class Batch:
-    """All that one step needs: private samples, public rows, and what the algorithm drew for this step.
+    """The data of one step: private samples, public rows, and what the algorithm drew for it.
 
-    Pixels are gathered when they are first asked for: a step that trains on private samples only reads no others. What
-    `losses` reads it asks for here, not in `plan` itself: a captured step (engine/cuda/) reads it on its device.
+    Pixels are gathered when first asked for: a step that trains on private samples only reads no others. The plan
+    is read through `number` and `array`, not directly, because a captured step (engine/cuda/) reads them on its device.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Batch:
 
     @cached_property
     def labels(self) -> Tensor:
-        """Of the private samples."""
+        """The labels of the private samples."""
         return self._client.private.labels(self.private.samples)
 
     @cached_property
@@ -69,28 +69,28 @@ class Batch:
         return rows
 
     def public_labels(self) -> Tensor:
-        """Of the public samples: for measurements, and for algorithms whose public set is labelled."""
+        """Return the labels of the public samples, for measurements and for algorithms whose public set is labelled."""
         assert self._client.public is not None
         return self._client.public.labels(self.public.samples)
 
     @property
     def phase(self) -> int:
-        """What kind of step it is, where an algorithm has several: `phase` of its plan."""
+        """The kind of step, if the algorithm has several: `phase` of its plan."""
         assert self.plan.phase is not None, "the algorithm's plan has no phase"
         return int(self.plan.phase)
 
     def number(self, name: str) -> float | Tensor:
-        """A number of the plan."""
+        """Return a number of the plan."""
         return float(self.plan.arrays[name])
 
     def array(self, name: str) -> Tensor | None:
-        """An array of the plan, on the device; None where there is none."""
+        """Return an array of the plan on the device, or None if there is none."""
         drawn = self.plan.arrays.get(name)
         return None if drawn is None else torch.from_numpy(np.asarray(drawn)).to(self._client.state.values.device)
 
     @cached_property
     def foreign(self) -> list[Outputs]:
-        """What the drawn snapshots of the pool (`targets` of the plan) say about the public rows."""
+        """The outputs of the drawn snapshots (`targets` of the plan) for the public rows."""
         return [snapshot.outputs(self.public) for snapshot in self.teachers]
 
     @property
@@ -100,11 +100,11 @@ class Batch:
         return [] if drawn is None else [self._client.pool.entries[entry] for entry in drawn.tolist()]
 
     def foreign_embeddings(self) -> "ForeignEmbeddings":
-        """Return the embeddings that were shown."""
-        shown = [said for said in self.foreign if said.embedding_BE is not None]
-        known = [said.known_B for said in shown]
-        given = [said.embedding_BE for said in shown if said.embedding_BE is not None]
-        return ForeignEmbeddings(given, known=known if any(own is not None for own in known) else [])
+        """Return the embeddings that the drawn snapshots sent."""
+        sent = [outputs for outputs in self.foreign if outputs.embedding_BE is not None]
+        known = [outputs.known_B for outputs in sent]
+        embeddings = [outputs.embedding_BE for outputs in sent if outputs.embedding_BE is not None]
+        return ForeignEmbeddings(embeddings, known=known if any(known_B is not None for known_B in known) else [])
 
 
 Losses = Callable[["Client", Batch, int], Mapping[str, Tensor]]
@@ -112,27 +112,25 @@ Losses = Callable[["Client", Batch, int], Mapping[str, Tensor]]
 
 @dataclass
 class Client:
-    """One participant. Nothing of it reaches another client but through a snapshot."""
+    """One participant. Nothing of it reaches another client except through a snapshot."""
 
     index: int
     name: str
     seed: int
     training: TrainingConfig
-    make_model: Callable[[], ClientModel]  # its architecture, with numbers still to be filled in
+    make_model: Callable[[], ClientModel]  # a model of its architecture, with weights still to be filled in
     model: ClientModel
     private: Samples
     public: Samples | None
     primary_labels: tuple[int, ...]
     label_distribution: NDArray[np.float64]  # of its private samples
-    judged_by: NDArray[np.float64]  # how much each kind of test sample counts in its private accuracy
+    kind_weights: NDArray[np.float64]  # the weight of each kind of test sample in its private accuracy
     pool: Pool
-    clients: int  # how many there are
+    clients: int  # their number
     origin: Origin  # of its snapshots
     bytes_received: int = 0
-    refused: int = 0  # answers that could not be used
-    owners_keeping: set[int] = field(
-        default_factory=set
-    )  # those that keep a snapshot about which this client asks again
+    refused: int = 0  # answers of others that could not be used
+    owners_keeping: set[int] = field(default_factory=set)  # clients that keep a snapshot that this one asks about again
     data_seconds: float = 0.0  # spent on drawing and gathering batches
     memory: dict[str, Tensor] = field(default_factory=dict)  # what an algorithm keeps of it between two exchanges
 
@@ -144,12 +142,12 @@ class Client:
 
     @property
     def replica(self) -> Replica:
-        """Where this client's snapshots are asked."""
+        """The model in which this client's snapshots are evaluated."""
         return self.origin.replica
 
     @property
     def schema(self) -> TableSchema | None:
-        """What a table of predictions is, where such are exchanged."""
+        """The schema of tables of predictions, if these are exchanged."""
         return self.origin.schema
 
     def snapshot(self, step: int) -> WeightsSnapshot:
@@ -157,11 +155,11 @@ class Client:
         return self.origin.checkpoint(step, self.state.values.clone(), self.state.copy_integers(), self.memory)
 
     def batches(self, start: int, stop: int, plan: WindowPlan) -> "WindowBatches":
-        """The batches of steps start ... stop - 1."""
+        """Return the batches of steps start ... stop - 1."""
         return WindowBatches(self, start, stop, plan)
 
     def step(self, losses: Losses, batch: Batch, step: int, learning_rate: float) -> tuple[tuple[str, ...], Tensor]:
-        """One step of SGD with momentum on the sum of the named losses; returns their names and values."""
+        """Take a step of SGD with momentum on the sum of the named losses; return their names and values."""
         self.state.gradient.zero_()
         with self._draws(step):
             terms = losses(self, batch, step)
@@ -174,7 +172,7 @@ class Client:
         return tuple(terms), values.detach()
 
     def _draws(self, step: int) -> AbstractContextManager[None]:
-        """Every draw that the model makes in a step has a name, too."""
+        """Name the draws that the model makes in a step."""
         if self._dropouts:
             begin_step(self._dropouts, generator(self.seed, "dropout", self.index, step))
         if not self.model.external:
@@ -183,12 +181,12 @@ class Client:
 
 
 class WindowBatches:
-    """The batches of a window: every index and draw is made at once, the pixels when a batch is asked for."""
+    """The batches of a window: every index is drawn at once, pixels are gathered when a batch is asked for."""
 
     def __init__(self, client: Client, start: int, stop: int, plan: WindowPlan) -> None:
         self._client, self._start, self._plan = client, start, plan
         training = client.training
-        # A plan may say which batch of the private stream is due, where not every step takes one.
+        # A plan says which batch of the private stream is due, if not every step takes one.
         self._private_step = np.arange(start, stop) if plan.private_step is None else plan.private_step
         first, last = int(self._private_step[0]), int(self._private_step[-1])
         self._private = client.private.window(first, last + 1, training.batch_size)
@@ -197,7 +195,7 @@ class WindowBatches:
             self._public = client.public.window(start, stop, training.public_batch_size)
 
     def at(self, step: int) -> Batch:
-        """The batch of a step of the window."""
+        """Return the batch of a step of the window."""
         client, dtype, step = self._client, self._client.state.values.dtype, step - self._start
         plan = self._plan.at(step)
 
@@ -215,7 +213,12 @@ class WindowBatches:
 
 
 def learning_rate(config: TrainingConfig, step: int) -> float:
-    """Linear warm-up, then a half cosine down to zero, or constant."""
+    """Return the learning rate of a step: linear warm-up, then a half cosine down to zero, or constant.
+
+    >>> config = TrainingConfig(steps=100, learning_rate=0.5, warmup_steps=10, schedule="cosine")
+    >>> [round(learning_rate(config, step), 3) for step in (0, 9, 10, 55, 99)]
+    [0.05, 0.5, 0.5, 0.25, 0.0]
+    """
     if step < config.warmup_steps:
         return config.learning_rate * (step + 1) / config.warmup_steps
     if config.schedule == "constant":

@@ -1,4 +1,4 @@
-"""All of a client that changes while it trains, as tensors: what a save keeps, and what moves a client."""
+"""The state of a client: what a save stores, and what moves a client to another worker."""
 
 import json
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ MEMORY = "memory "  # before the names of what an algorithm keeps of a client
 
 @dataclass(frozen=True)
 class ClientState:
-    """All of a client that changes while it trains, on the CPU: what a save keeps, and what moves a client."""
+    """Everything of a client that changes while it trains, on the CPU."""
 
     tensors: dict[str, Tensor]
     layout: str  # of its flat tensor, as JSON
@@ -61,7 +61,7 @@ def moment_of(client: Client, *, copied: bool = False) -> Moment:
 def states_of(
     moments: Iterable[Moment], known: Container[str], *, pools: bool = True
 ) -> tuple[list[ClientState], Snapshots]:
-    """The states of clients, and the snapshots in their pools that are not `known`; a run that has ended needs none."""
+    """Return the states of clients, and the snapshots that a save needs and that are not `known`."""
     states, snapshots = [], dict[str, dict[str, Tensor]]()
     for own in moments:
         for entry in (*own.pool, *own.kept) if pools else ():
@@ -75,7 +75,7 @@ def states_of(
 
 
 def restore_client(client: Client, state: ClientState, where: str) -> None:
-    """Put a client, without its pool, back to a state."""
+    """Put a client (without its pool) back to a state."""
     tensors, expected = state.tensors, {**checkpoint(client.state), "momentum": client.momentum}
     memory = {name.removeprefix(MEMORY): tensor for name, tensor in tensors.items() if name.startswith(MEMORY)}
     if len(tensors) != len(expected) + len(memory) or not _fits(tensors, expected):
@@ -87,7 +87,7 @@ def restore_client(client: Client, state: ClientState, where: str) -> None:
 
 
 def restored_snapshot(name: str, tensors: Mapping[str, Tensor], origins: Sequence[Origin]) -> Snapshot:
-    """Return the snapshot of a save, wherever its client lives."""
+    """Return a snapshot of a save, wherever its client lives."""
     origin, message = origins[owner_of(name)], tensors.get("message")
     if message is None:
         fit, model = origin.confidence.loaded(tensors), origin.replica.model
@@ -100,12 +100,16 @@ def restored_snapshot(name: str, tensors: Mapping[str, Tensor], origins: Sequenc
 
 
 def owner_of(name: str) -> int:
-    """Return whose snapshot a file of a save holds."""
+    """Return the client whose snapshot a file of a save holds.
+
+    >>> owner_of("snapshot-00000400-client-0003.safetensors")
+    3
+    """
     return int(name.removesuffix(".safetensors").rpartition("-")[2])
 
 
 def _fits(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> bool:
-    """Return whether these tensors are there, each of its form."""
+    """Tell whether the expected tensors are there, each with its shape and type."""
     return all(
         name in tensors and tensors[name].shape == own.shape and tensors[name].dtype == own.dtype
         for name, own in expected.items()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from manyheads.client.state import ClientState, Snapshots, owner_of
 from manyheads.evaluation.accuracy import Scores
-from manyheads.evaluation.taught import Taught
+from manyheads.evaluation.teacher_tally import TeacherTally
 from manyheads.exchange.request import Request, RequestKey
 from manyheads.runs.record import Saved
 
@@ -120,9 +120,9 @@ class Engine(ABC):
         """What the heads of every client do on a part."""
         return self._in_order(self._ask_all("scores", part))
 
-    def taught(self, start: int, stop: int) -> Taught | None:
+    def taught(self, start: int, stop: int) -> TeacherTally | None:
         """Who taught whom in steps start ... stop - 1; None where nobody is chosen."""
-        found: list[Taught | None] = self._ask_all("taught", start, stop)
+        found: list[TeacherTally | None] = self._ask_all("taught", start, stop)
         total = found[0]
         for counted in found[1:]:
             total = None if total is None or counted is None else total + counted

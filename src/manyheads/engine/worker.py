@@ -25,7 +25,7 @@ from manyheads.client.state import (
 from manyheads.engine.base import Progress, Window, WindowLosses
 from manyheads.errors import START_AGAIN, RunError, SnapshotError
 from manyheads.evaluation.accuracy import Scores, score
-from manyheads.evaluation.taught import Taught, who_taught_whom
+from manyheads.evaluation.teacher_tally import TeacherTally, who_taught_whom
 from manyheads.exchange.promises import CheckedAnswers, Promise, RequestCollector
 from manyheads.exchange.request import Request, RequestKey
 from manyheads.exchange.snapshot import Snapshot
@@ -133,7 +133,7 @@ class Worker:
         """Do the third part: take in what was answered; return notes about what was refused."""
         algorithm, notes = self._e.resolved.algorithm, list[str]()
         for client, received in self._received(came, notes):
-            client.bytes_received += algorithm.cost(client, received)
+            client.bytes_received += algorithm.received_bytes(client, received)
             algorithm.apply(client, received, step)
         return notes
 
@@ -167,7 +167,7 @@ class Worker:
     def scores(self, part: int) -> list[Scores]:
         return [score(client.model, self._e.parts[part]) for client in self._e.clients]
 
-    def taught(self, start: int, stop: int) -> Taught | None:
+    def taught(self, start: int, stop: int) -> TeacherTally | None:
         resolved = self._e.resolved
         return who_taught_whom(self._e.clients, resolved.algorithm, start, stop, pairs=resolved.measures_relations)
 

@@ -17,10 +17,10 @@ COLLAPSED_PERPLEXITY = 1.5  # a head whose mean prediction spreads over fewer cl
 
 
 @dataclass(frozen=True)
-class Part:
-    """Labelled samples to judge by: the test set, or the validation part.
+class EvaluationSet:
+    """The labelled samples of an evaluation: the test set, or the validation part.
 
-    Each is of a kind: its finest known class, or the client that brought it. What a client draws is a mixture of kinds.
+    Each has a kind: its finest known class, or the client that brought it. A client draws from a mixture of kinds.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Scores:
-    """What one model's heads did on a part, counted by kind (D of them), so that any weighting can follow."""
+    """The correct answers of a model's heads, counted by kind (D of them), so that any weighting can follow."""
 
     correct_HD: NDArray[np.int64]
     samples_D: NDArray[np.int64]
@@ -41,36 +41,36 @@ class Scores:
     mean_probability_HC: NDArray[np.float64]
 
     def shared_accuracy(self) -> list[float]:
-        """By head: the plain share of correct answers."""
+        """Return the share of correct answers, by head."""
         return [float(x) for x in self.correct_HD.sum(1) / self.samples_D.sum()]
 
-    def private_accuracy(self, judged_by_D: NDArray[np.float64]) -> list[float]:
-        """By head: accuracy by kind of sample, weighted as the client draws them.
+    def private_accuracy(self, weight_D: NDArray[np.float64]) -> list[float]:
+        """Return the accuracy on a client's mixture of kinds (D weights), by head.
 
-        Kinds that the part does not hold cannot be judged; their weight goes to the others.
+        The weight of kinds without samples here goes to the others.
         """
         by_kind_HD = self.correct_HD / np.maximum(self.samples_D, 1)
-        return [float(x) for x in by_kind_HD @ self._weights(judged_by_D)]
+        return [float(x) for x in by_kind_HD @ self._weights(weight_D)]
 
-    def accuracy_on(self, judged_by: Sequence[NDArray[np.float64]]) -> list[list[float]]:
-        """Heads x clients: `private_accuracy` on the distribution of each of several clients."""
-        return np.array([self.private_accuracy(judged_by_D) for judged_by_D in judged_by]).T.tolist()  # type: ignore[no-any-return]
+    def accuracy_on(self, kind_weights: Sequence[NDArray[np.float64]]) -> list[list[float]]:
+        """Return `private_accuracy` on the mixture of each of several clients: heads x clients."""
+        return np.array([self.private_accuracy(weight_D) for weight_D in kind_weights]).T.tolist()  # type: ignore[no-any-return]
 
-    def private_samples(self, judged_by_D: NDArray[np.float64]) -> float:
-        """How many samples, drawn as the client draws, would judge as precisely as this weighting does."""
-        weight_D = self._weights(judged_by_D)
+    def private_samples(self, weight_D: NDArray[np.float64]) -> float:
+        """Return how many samples, drawn by these weights, would be as precise as the weighted accuracy."""
+        weight_D = self._weights(weight_D)
         return 1.0 / float((weight_D**2 / np.maximum(self.samples_D, 1)).sum()) if weight_D.any() else 0.0
 
-    def _weights(self, judged_by_D: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The distribution over the kinds that the part holds; all zero where it holds none of them."""
-        weight_D = np.where(self.samples_D > 0, judged_by_D, 0.0)
+    def _weights(self, weight_D: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return weights of the kinds that have samples here, with sum 1; all zero if none has."""
+        weight_D = np.where(self.samples_D > 0, weight_D, 0.0)
         return weight_D / weight_D.sum() if weight_D.any() else weight_D
 
     def collapsed_heads(self, label_distribution: NDArray[np.float64]) -> list[tuple[int, int]]:
-        """(head, class) where a head is sure of one class for nearly everything.
+        """Return (head, class) for heads that predict one class for nearly everything.
 
-        Judged by the perplexity of its mean prediction against what would be right: for the main head the client's
-        own labels, for the others those of the part. A client that owns one class says one class rightly.
+        The perplexity of the mean prediction is compared with the right one: for the main head that of the client's
+        labels, for the others that of this set. A client with one class is right to predict one.
         """
         right = perplexity(self.samples_C / self.samples_C.sum())
         found = []
@@ -82,14 +82,18 @@ class Scores:
 
 
 def perplexity(p: NDArray[np.float64]) -> float:
-    """The number of classes over which a distribution effectively spreads: exp(entropy)."""
+    """Return the number of classes over which a distribution effectively spreads: exp(entropy).
+
+    >>> perplexity(np.array([0.25, 0.25, 0.25, 0.25])), perplexity(np.array([1.0, 0.0]))
+    (4.0, 1.0)
+    """
     positive = p[p > 0.0]
     return float(np.exp(-(positive * np.log(positive)).sum()))
 
 
 @torch.no_grad()
-def score(model: ClientModel, part: Part) -> Scores:
-    """Ask every head about every sample, in evaluation mode."""
+def score(model: ClientModel, part: EvaluationSet) -> Scores:
+    """Count the correct answers of every head, in evaluation mode."""
     heads, classes = model.shape_HC
     like = next(model.parameters())
     correct = torch.zeros(heads, part.number_of_kinds, dtype=torch.int64, device=like.device)
@@ -109,28 +113,28 @@ def score(model: ClientModel, part: Part) -> Scores:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All clients on one part: clients x heads."""
+    """The accuracy of all clients on one part: clients x heads."""
 
     part: str
     private_accuracy: list[list[float]]
     shared_accuracy: list[list[float]]
-    private_samples: list[float]  # the number of samples that private accuracy is worth, by client
+    private_samples: list[float]  # by client: how many samples private accuracy rests on
     collapsed: list[tuple[int, int, int]]  # client, head, class
 
 
 def evaluation_of(clients: Sequence[Client], part: str, scores: Sequence[Scores]) -> Evaluation:
-    """Judge every head of every client by what was counted on a part, wherever that was done."""
+    """Return the evaluation that follows from the counts of every client."""
     pairs = list(zip(clients, scores, strict=True))
     return Evaluation(
         part,
-        [s.private_accuracy(client.judged_by) for client, s in pairs],
+        [s.private_accuracy(client.kind_weights) for client, s in pairs],
         [s.shared_accuracy() for _, s in pairs],
-        [s.private_samples(client.judged_by) for client, s in pairs],
+        [s.private_samples(client.kind_weights) for client, s in pairs],
         [(c.index, head, label) for c, s in pairs for head, label in s.collapsed_heads(c.label_distribution)],
     )
 
 
 def accuracy_on(clients: Sequence[Client], scores: Sequence[Scores]) -> list[list[list[float]]]:
     """Return the accuracy of every client on the private distribution of every client: clients x heads x clients."""
-    judged_by = [client.judged_by for client in clients]
-    return [own.accuracy_on(judged_by) for own in scores]
+    kind_weights = [client.kind_weights for client in clients]
+    return [own.accuracy_on(kind_weights) for own in scores]

@@ -4,16 +4,20 @@ from collections.abc import Sequence
 
 
 def mean_by_head(accuracy: Sequence[Sequence[float]]) -> list[float]:
-    """Mean over clients of a clients x heads table."""
+    """Return the mean over clients of a clients x heads table.
+
+    >>> mean_by_head([[0.5, 0.75], [0.75, 1.0]])
+    [0.625, 0.875]
+    """
     return [sum(column) / len(column) for column in zip(*accuracy, strict=True)]
 
 
 def hop_means(
     accuracy_on: Sequence[Sequence[Sequence[float]]], hops: Sequence[Sequence[int | None]]
 ) -> dict[str, list[float]]:
-    """By hop distance from whose data it is to who is judged: accuracy by head, a mean over pairs of clients.
+    """Return accuracy by head for each hop distance from a model's client to the data's, a mean over such pairs.
 
-    "0" is the own distribution; "none" is that of clients whose knowledge cannot arrive.
+    "0" is a client's own distribution; "none" is that of clients whose knowledge cannot arrive.
     """
     found: dict[str, list[Sequence[float]]] = {}
     for i, by_head in enumerate(accuracy_on):

@@ -7,7 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from manyheads.errors import ConfigurationError, ModelError, RunError
-from manyheads.evaluation.deploy import choose_head
+from manyheads.evaluation.head_choice import choose_head
 from manyheads.exchange.weights import checkpoint
 from manyheads.export.card import describe
 from manyheads.export.description import DESCRIPTION, WEIGHTS, ModelDescription, description_of, read_description

@@ -11,7 +11,7 @@ from manyheads.client.client import Client
 from manyheads.config.experiment import Experiment
 from manyheads.data.arrays import ImageSet, Indices
 from manyheads.data.batches import Pixels, Samples
-from manyheads.evaluation.accuracy import Part
+from manyheads.evaluation.accuracy import EvaluationSet
 from manyheads.evaluation.probe import probe_all
 from manyheads.exchange.origin import Origin
 from manyheads.exchange.pool import Pool
@@ -32,7 +32,7 @@ class Ensemble:
     resolved: ResolvedExperiment
     clients: list[Client]  # all of them, or those that live in this process
     origins: list[Origin]  # of all clients' snapshots
-    parts: list[Part]  # the validation part if there is one, then the test set
+    parts: list[EvaluationSet]  # the validation part if there is one, then the test set
 
     def probes(self) -> list[float]:
         """Return the shared accuracy that the embedding of each client here allows."""
@@ -90,7 +90,7 @@ class _Builder:
         self._first = {client: group[0] for group in resolved.groups for client in group}
         self._pools = {client: Pool(resolved.algorithm.pool_size) for client in clients}
         self._label_counts = resolved.label_counts()
-        self._tables = resolved.algorithm.tables(resolved.heads, dataset.classes)
+        self._tables = resolved.algorithm.table_contents(resolved.heads, dataset.classes)
         self._replicas: dict[object, Replica] = {}  # by architecture
         # Only named rows have a bounded number of views, and show equal pixels in equal views.
         self._names = dataset.public_set.names[resolved.split.public] if self._tables else None
@@ -113,7 +113,7 @@ class _Builder:
             public=self._public(index) if resolved.algorithm.reads_public else None,
             primary_labels=resolved.split.primary_labels[index],
             label_distribution=counts / counts.sum(),
-            judged_by=resolved.judged_by(index),
+            kind_weights=resolved.kind_weights(index),
             pool=self._pools[first],
             clients=experiment.clients,
             origin=self.origins[index],
@@ -122,7 +122,7 @@ class _Builder:
     @cached_property
     def origins(self) -> list[Origin]:
         samples = map(len, self.resolved.split.private)
-        measure = self.resolved.algorithm.measure
+        measure = self.resolved.algorithm.teacher_confidence
         return [Origin(i, n, partial(self._replica, i), self._schema, measure) for i, n in enumerate(samples)]
 
     def _replica(self, index: int) -> Replica:
@@ -132,16 +132,16 @@ class _Builder:
             self._replicas[key] = Replica(made.to(device=self._device, dtype=self._dtype))
         return self._replicas[key]
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[EvaluationSet]:
         """Return the parts of the data that evaluate clients."""
         dataset, validation = self.resolved.dataset, self.resolved.split.validation
         parts = [self._part("validation", dataset.train, validation)] if len(validation) else []
         return [*parts, self._part("test", dataset.test, dataset.test.used)]
 
-    def _part(self, name: str, of: ImageSet, chosen: Indices) -> Part:
+    def _part(self, name: str, of: ImageSet, chosen: Indices) -> EvaluationSet:
         arrays = (chosen, of.known_labels[chosen], self.resolved.kinds(of)[chosen])
         samples, labels, kinds = (torch.from_numpy(array).to(self._device) for array in arrays)
-        return Part(name, self._stored(of), samples, labels, kinds, self.resolved.number_of_kinds)
+        return EvaluationSet(name, self._stored(of), samples, labels, kinds, self.resolved.number_of_kinds)
 
     def _stored(self, of: ImageSet) -> Pixels:
         key = id(of.images)
@@ -196,7 +196,7 @@ class _Builder:
         resolved, experiment = self.resolved, self.resolved.experiment
         if self._tables is None or self._names is None:
             return None
-        drawn = resolved.algorithm.window_rows(experiment.training.public_batch_size)
+        drawn = resolved.algorithm.rows_per_exchange(experiment.training.public_batch_size)
         every = len(np.unique(self._names)) * experiment.data.public_views
         alone = len(resolved.groups) == experiment.clients
         return TableSchema(

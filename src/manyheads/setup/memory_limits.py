@@ -18,7 +18,9 @@ def check_fits_memory(resolved: ResolvedExperiment) -> None:
         f"the draws for {longest:,} steps",
     )
     views = experiment.data.public_views
-    if resolved.algorithm.tables(resolved.heads, resolved.dataset.classes) is not None:  # each row then has a place
+    if (
+        resolved.algorithm.table_contents(resolved.heads, resolved.dataset.classes) is not None
+    ):  # each row then has a place
         _refuse(f"data.public_views = {views}", 8 * len(resolved.split.public) * views, "a list of all public rows")
 
 

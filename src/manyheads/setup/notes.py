@@ -17,8 +17,8 @@ def _odd_settings(resolved: ResolvedExperiment) -> list[str]:
     data, found = resolved.experiment.data, []
     if resolved.algorithm.needs_neighbours and resolved.exchange_steps == {0}:
         found.append("clients exchange nothing but their initial weights: training.steps ends before another exchange")
-    idle = [f"algorithm.{key}" for key in resolved.algorithm.idle(resolved.dataset.classes)]
-    predicted = resolved.algorithm.tables(resolved.heads, resolved.dataset.classes) is not None
+    idle = [f"algorithm.{key}" for key in resolved.algorithm.idle_keys(resolved.dataset.classes)]
+    predicted = resolved.algorithm.table_contents(resolved.heads, resolved.dataset.classes) is not None
     if data.public_views > 1 and not predicted:
         idle.append("data.public_views")
     if idle:

@@ -121,7 +121,7 @@ def _groups(experiment: Experiment, algorithm: Algorithm) -> tuple[tuple[int, ..
         raise ConfigurationError(
             f"groups: each of the clients 0 to {experiment.clients - 1} must be in exactly one group, none empty"
         )
-    if algorithm.measure.fitted:
+    if algorithm.teacher_confidence.fitted:
         name = experiment.algorithm.options()["confidence"]
         raise ConfigurationError(
             f'groups: algorithm.confidence = "{name}" measures what one client trained on; use "max_probability"'

@@ -129,11 +129,11 @@ class ResolvedExperiment:
     def number_of_kinds(self) -> int:
         return 1 + int(max(self.kinds(part)[part.used].max() for part in (self.dataset.train, self.dataset.test)))
 
-    def judged_by(self, client: int) -> NDArray[np.float64]:
+    def kind_weights(self, client: int) -> NDArray[np.float64]:
         """Return the weight of each kind for a client: its share among the client's private samples."""
         own = self.kinds(self.dataset.train)[self.split.private[client]]
         return np.bincount(own, minlength=self.number_of_kinds) / len(own)
 
 
 def heads_of(experiment: Experiment, algorithm: Algorithm) -> int:
-    return 1 + (experiment.model.auxiliary_heads if algorithm.teaches_heads else 0)
+    return 1 + (experiment.model.auxiliary_heads if algorithm.has_auxiliary_heads else 0)

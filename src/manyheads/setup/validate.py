@@ -70,7 +70,7 @@ def check_consistency(
             "nobody to learn from, which "
             f'algorithm.name = "{experiment.algorithm.name}" needs; give it an edge or use "separate"'
         )
-    if algorithm.teaches_heads and experiment.model.auxiliary_heads < 1:
+    if algorithm.has_auxiliary_heads and experiment.model.auxiliary_heads < 1:
         raise ConfigurationError(
             f'model.auxiliary_heads = 0: algorithm.name = "{experiment.algorithm.name}" teaches auxiliary heads; '
             "give at least 1"

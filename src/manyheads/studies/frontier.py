@@ -26,7 +26,7 @@ def cells(experiment: Experiment, classes: int) -> dict[str, Cell]:
     from manyheads.algorithms import make_algorithm
 
     algorithm, own = make_algorithm(experiment.algorithm, Trust.in_user()), experiment.algorithm.options()
-    lighter = algorithm.lighter(classes)
+    lighter = algorithm.knobs_sending_less(classes)
     if not lighter:
         raise ConfigurationError(
             f'algorithm.name = "{experiment.algorithm.name}": a frontier starts from an experiment with "mhd"'

@@ -17,7 +17,7 @@ from manyheads.engine.options import ResolvedOptions
 from manyheads.errors import Interrupted, TrainingError, WorkerLost
 from manyheads.evaluation.accuracy import Evaluation, accuracy_on, evaluation_of
 from manyheads.evaluation.means import hop_means
-from manyheads.evaluation.taught import Taught
+from manyheads.evaluation.teacher_tally import TeacherTally
 from manyheads.files import write_whole
 from manyheads.memory import enough_memory
 from manyheads.runs.events import Event, LossesEvent, ProbeEvent
@@ -210,7 +210,7 @@ class _Run:
     def _judged(self) -> dict[int, str]:
         """After which steps the algorithm's states are judged: of each, the last before a regular evaluation."""
         experiment = self.ensemble.resolved.experiment
-        states = self.ensemble.resolved.algorithm.judged_after(experiment.training.steps)
+        states = self.ensemble.resolved.algorithm.extra_evaluations(experiment.training.steps)
         kept = {(after, -(-step // experiment.evaluate.every)): step for step, after in sorted(states.items())}
         return {step: after for (after, _), step in kept.items()}
 
@@ -238,7 +238,7 @@ class _Run:
         if e.resolved.measures_relations:
             self.relations = relations_of(self.step, on, taught)
 
-    def _who_taught_whom(self, engine: Engine) -> Taught | None:
+    def _who_taught_whom(self, engine: Engine) -> TeacherTally | None:
         """On the first batches since the last exchange: those that tables of predictions can answer, too."""
         e, training = self.ensemble, self.ensemble.resolved.experiment.training
         start = max((step for step in e.resolved.exchange_steps if step <= self.step), default=training.steps)

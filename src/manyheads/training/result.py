@@ -6,7 +6,7 @@ from pathlib import Path
 from manyheads.client.client import Client
 from manyheads.config.experiment import Experiment
 from manyheads.errors import ConfigurationError
-from manyheads.evaluation.deploy import choose_head
+from manyheads.evaluation.head_choice import choose_head
 from manyheads.models.classifier import Classifier
 from manyheads.runs.relations import Relations
 from manyheads.runs.summary import Summary

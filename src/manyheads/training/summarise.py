@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from manyheads.evaluation.accuracy import Evaluation
-from manyheads.evaluation.deploy import deploy
+from manyheads.evaluation.head_choice import recommended_heads
 from manyheads.evaluation.means import mean_by_head
-from manyheads.evaluation.taught import Taught
+from manyheads.evaluation.teacher_tally import TeacherTally
 from manyheads.models.backbones import has_width
 from manyheads.runs.events import EvaluationEvent, Event, ProbeEvent, StartEvent, TaughtCounts, TaughtEvent
 from manyheads.runs.relations import Relations
@@ -119,13 +119,13 @@ def evaluation_event(
     )
 
 
-def taught_event(taught: Taught, step: int) -> TaughtEvent:
+def taught_event(taught: TeacherTally, step: int) -> TaughtEvent:
     """Tell who taught, without saying whom."""
     named = [f.name for f in fields(taught) if f.name in TaughtEvent.model_fields]
     return TaughtEvent(step=step, **{name: _as_list(getattr(taught, name)) for name in named})
 
 
-def relations_of(step: int, accuracy_on: list[list[list[float]]] | None, taught: Taught | None) -> Relations:
+def relations_of(step: int, accuracy_on: list[list[list[float]]] | None, taught: TeacherTally | None) -> Relations:
     """Say what clients are to each other, pair by pair."""
     chosen, right = (None, None) if taught is None else (_as_list(taught.chosen), _as_list(taught.right))
     return Relations(step=step, accuracy_on=accuracy_on, chosen=chosen, right=right)
@@ -151,7 +151,7 @@ def _means(judged: Evaluation | EvaluationEvent) -> Accuracies:
 
 
 def _deploy(validation: Evaluation | None, client: int | None = None) -> Deploy | None:
-    chosen = deploy(validation, client)
+    chosen = recommended_heads(validation, client)
     return None if chosen is None else Deploy(**chosen)
 
 

@@ -293,7 +293,7 @@ def _capacity(clients: Sequence[Client], algorithm: Algorithm) -> int:
     device = clients[0].state.values.device
     if device.type != "cuda":
         return STEPS_AT_ONCE
-    each, targets = 0, algorithm.targets
+    each, targets = 0, algorithm.teachers_per_step
     for client in clients:
         (heads, classes), training = client.model.shape_HC, client.training
         width = max(client.model.embedding_width, *map(int, client.model.maps), 0)

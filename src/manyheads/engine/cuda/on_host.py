@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from manyheads.client.plan import UNDERSTOOD, WindowPlan
+from manyheads.client.plan import PLAN_FIELDS, WindowPlan
 
 
 class NotOnHost(Exception):
@@ -13,7 +13,7 @@ class NoPlan(WindowPlan):
     """In the place of a plan."""
 
     def __getattribute__(self, name: str) -> Any:
-        if name in (*UNDERSTOOD, "arrays"):
+        if name in (*PLAN_FIELDS, "arrays"):
             raise NotOnHost(
                 f"losses reads batch.plan.{name}; batch.number, batch.array and batch.phase can be captured"
             )

@@ -39,7 +39,7 @@ def estimated_seconds(job: Job) -> float:
 def _smaller(experiment: Experiment) -> Experiment:
     """Return the experiment with two clients (lists keep an entry for each) and small batches."""
     lists = {key: getattr(experiment.model, key)[:2] for key in experiment.model.lists}
-    knobs = make_algorithm(experiment.algorithm).in_little_memory()
+    knobs = make_algorithm(experiment.algorithm).knobs_for_little_memory()
     batches = {"batch_size": 8, "public_batch_size": 8}
     return experiment.with_values(clients=2, model=lists, algorithm=knobs, training=batches)
 
@@ -48,6 +48,6 @@ def try_out(job: Job, steps: int) -> float:
     """Take a few steps of a cell, keep nothing, and return how many seconds they took."""
     began = time.perf_counter()
     values: dict[str, Any] = {"training": {"steps": steps, "warmup_steps": 0}, "evaluate": {"every": steps}}
-    values["algorithm"] = make_algorithm(job.experiment.algorithm).tried_in(steps)
+    values["algorithm"] = make_algorithm(job.experiment.algorithm).knobs_for_trial(steps)
     train(job.experiment.with_values(**values), options=job.options)
     return time.perf_counter() - began

@@ -1,4 +1,4 @@
-"""Who taught whom, and how often rightly."""
+"""Counts of who taught whom, and how often the teacher was right."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -16,39 +16,39 @@ Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Taught:
-    """Who taught whom, counted on public batches, whose labels training does not use.
+class TeacherTally:
+    """Counts of who taught whom on public batches, whose labels training does not use.
 
     `right` and `by_class` are None where the public set has no labels.
     """
 
-    own: Counts  # by auxiliary head: samples that students' own heads taught, all students together
-    own_right: Counts | None  # of these, how often the right class was named; so below
+    own: Counts  # by auxiliary head: samples on which a client's own head was the teacher, all clients together
+    own_right: Counts | None  # how many of these were right; likewise below
     others: Counts  # auxiliary heads x teachers: samples that a client taught others
     others_right: Counts | None
-    chosen_by_class: Counts | None  # teachers x classes: students and heads together, own heads too
+    chosen_by_class: Counts | None  # teachers x classes, over all students and heads, own heads included
     right_by_class: Counts | None
-    # Students x auxiliary heads x teachers, with a student's own heads on the diagonal. It grows with the square of the
-    # number of clients, and is None unless it was asked for.
+    # Students x auxiliary heads x teachers; a student's own heads are on the diagonal. It grows with the square of the
+    # number of clients, and is None if it was not asked for.
     chosen: Counts | None
     right: Counts | None
 
-    def __add__(self, other: "Taught") -> "Taught":
-        """What was counted in two places."""
+    def __add__(self, other: "TeacherTally") -> "TeacherTally":
+        """Add up what two workers counted."""
         sums: dict[str, Any] = {}
         for name in (field.name for field in fields(self)):
             own, theirs = getattr(self, name), getattr(other, name)
             sums[name] = None if own is None else own + theirs
-        return Taught(**sums)
+        return TeacherTally(**sums)
 
 
 @torch.no_grad()
 def who_taught_whom(
     clients: Sequence[Client], algorithm: Algorithm, start: int, stop: int, *, pairs: bool
-) -> Taught | None:
-    """Count the choices of steps start ... stop - 1, with each client as it is now; None where nobody is chosen.
+) -> TeacherTally | None:
+    """Count the choices of steps start ... stop - 1, with each client as it is now; None if nobody is chosen.
 
-    With `pairs` also student by student.
+    With `pairs`, count them for each student, too.
     """
     labelled = clients[0].public is not None and clients[0].public.labelled
     counted = _nothing_yet(clients[0], labelled, pairs)
@@ -57,37 +57,37 @@ def who_taught_whom(
         for step in range(start, stop):
             batch = batches.at(step)
             with evaluating(client.model):
-                lesson = algorithm.lesson(client, batch)
-            if lesson is None:
+                choices = algorithm.teacher_choices(client, batch)
+            if choices is None:
                 return None
-            teacher_BK = lesson.teacher_BK.cpu().numpy()
+            teacher_BK = choices.teacher_BK.cpu().numpy()
             _count_choices(counted, client.index, teacher_BK)
             if labelled:
-                label_BK = batch.public_labels()[:, None].expand_as(lesson.class_BK).cpu().numpy()
-                _count_right(counted, client.index, teacher_BK, lesson.class_BK.cpu().numpy() == label_BK, label_BK)
+                label_BK = batch.public_labels()[:, None].expand_as(choices.class_BK).cpu().numpy()
+                _count_right(counted, client.index, teacher_BK, choices.class_BK.cpu().numpy() == label_BK, label_BK)
     return counted
 
 
-def _nothing_yet(client: Client, labelled: bool, pairs: bool) -> Taught:
+def _nothing_yet(client: Client, labelled: bool, pairs: bool) -> TeacherTally:
     (heads, classes), clients = client.model.shape_HC, client.clients
-    by_teacher, by_class, by_pupil = (heads - 1, clients), (clients, classes), (clients, heads - 1, clients)
+    by_teacher, by_class, by_student = (heads - 1, clients), (clients, classes), (clients, heads - 1, clients)
 
     def zeros(shape: Any, counted: bool = True) -> Any:
         return np.zeros(shape, dtype=np.int64) if counted else None
 
-    return Taught(
+    return TeacherTally(
         own=zeros(heads - 1),
         own_right=zeros(heads - 1, labelled),
         others=zeros(by_teacher),
         others_right=zeros(by_teacher, labelled),
         chosen_by_class=zeros(by_class, labelled),
         right_by_class=zeros(by_class, labelled),
-        chosen=zeros(by_pupil, pairs),
-        right=zeros(by_pupil, pairs and labelled),
+        chosen=zeros(by_student, pairs),
+        right=zeros(by_student, pairs and labelled),
     )
 
 
-def _count_choices(counted: Taught, student: int, teacher_BK: Counts) -> None:
+def _count_choices(counted: TeacherTally, student: int, teacher_BK: Counts) -> None:
     head_BK, own_BK = _heads(teacher_BK), teacher_BK == student
     counted.own[:] += own_BK.sum(0)
     np.add.at(counted.others, (head_BK, teacher_BK), (~own_BK).astype(np.int64))
@@ -96,7 +96,7 @@ def _count_choices(counted: Taught, student: int, teacher_BK: Counts) -> None:
 
 
 def _count_right(
-    counted: Taught, student: int, teacher_BK: Counts, right_BK: NDArray[np.bool_], label_BK: Counts
+    counted: TeacherTally, student: int, teacher_BK: Counts, right_BK: NDArray[np.bool_], label_BK: Counts
 ) -> None:
     head_BK, own_BK, hit_BK = _heads(teacher_BK), teacher_BK == student, right_BK.astype(np.int64)
     assert counted.own_right is not None
