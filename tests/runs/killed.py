@@ -1,16 +1,32 @@
-"""A run that kills itself with SIGKILL at a chosen moment of its writing: python killed.py FOLDER MOMENT NUMBER.
+"""A run in a process of its own that kills itself with SIGKILL at a chosen moment of its writing."""
 
-Started by test_kill.py as a process of its own.
-"""
-
+import multiprocessing
 import os
 import signal
-import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
 from manyheads import Experiment, train
+from manyheads.engine.parallel import start_method
 from tests.conftest import TINY
+
+
+def run_and_die(folder: Path, moment: str, number: int) -> int | None:
+    """Exit code of the process."""
+    forks = start_method() == "fork"
+    context = multiprocessing.get_context("fork") if forks else multiprocessing.get_context("spawn")
+    process = context.Process(target=_run, args=(folder, moment, number))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # that a fork loses threads: it needs none
+        process.start()
+    process.join()
+    return process.exitcode
+
+
+def _run(folder: Path, moment: str, number: int) -> None:
+    die_at(moment, number)
+    train(Experiment(**TINY).with_values(training={"save_seconds": 0.0}), folder)
 
 
 def die_at(moment: str, number: int) -> None:
@@ -35,9 +51,3 @@ def die_at(moment: str, number: int) -> None:
         return result
 
     setattr(os, name, call)
-
-
-if __name__ == "__main__":
-    folder, moment, number = sys.argv[1:]
-    die_at(moment, int(number))
-    train(Experiment(**TINY).with_values(training={"save_seconds": 0.0}), Path(folder))

@@ -18,9 +18,10 @@ from manyheads.runs.manifest import read_manifest
 from manyheads.runs.read import read_events, read_summary
 from manyheads.runs.stored import Stored
 from manyheads.runs.tensors import read_client_values
+from tests.conftest import TINY
 from tests.runs.conftest import StopAt
+from tests.runs.killed import run_and_die
 
-ROOT = Path(__file__).parents[2]
 TIMES = {"seconds", "client_steps_per_second", "time"}
 
 
@@ -50,13 +51,9 @@ def nothing_half_written(folder: Path) -> None:
             read_client_values(folder, read_manifest(folder), client)
 
 
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tests.conftest import TINY
-
-    folder = tmp_path_factory.mktemp("uninterrupted") / "run"
-    train(Experiment(**TINY), folder)
-    return folder
+@pytest.fixture
+def uninterrupted(made: Path) -> Path:
+    return made / "ended"
 
 
 @pytest.mark.parametrize(
@@ -73,9 +70,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_killed_while_writing(uninterrupted: Path, tmp_path: Path, moment: str, number: int) -> None:
     folder = tmp_path / "run"
-    command = [sys.executable, "-m", "tests.runs.killed", str(folder), moment, str(number)]
-    died = subprocess.run(command, cwd=ROOT, check=False)
-    assert died.returncode == -signal.SIGKILL
+    assert run_and_die(folder, moment, number) == -signal.SIGKILL
     nothing_half_written(folder)
     resume(folder)
     assert outcome(folder) == outcome(uninterrupted)
@@ -90,8 +85,6 @@ def test_killed_at_random_moments(uninterrupted: Path, tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(10**6)
     print(f"seed of the moments: {seed}")
     draw, folder = random.Random(seed), tmp_path / "run"
-    from tests.conftest import TINY
-
     toml = tmp_path / "tiny.toml"
     toml.write_text(str(Experiment(**TINY).with_values(training={"save_seconds": 0.0})))
     kills = 0
@@ -125,8 +118,7 @@ def test_killed_before_the_folder_has_its_name(tiny: Experiment, tmp_path: Path)
     """A run killed this early leaves no run folder, and the same command begins again."""
     folder = tmp_path / "run"
     for moment, number in (("before-rename", 1), ("before-rename", 2)):
-        command = [sys.executable, "-m", "tests.runs.killed", str(folder), moment, str(number)]
-        assert subprocess.run(command, cwd=ROOT, check=False).returncode == -signal.SIGKILL
+        assert run_and_die(folder, moment, number) == -signal.SIGKILL
         assert not folder.exists()
     train(tiny, folder)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
