@@ -48,6 +48,7 @@ def test_an_old_run_is_still_read(old: Path) -> None:
     assert kinds[-1] is ProbeEvent
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_what_an_old_run_said_of_pairs_is_found(old: Path) -> None:
     judged, taught = lines(old)[7:9]
     relations = read_relations(old)
