@@ -79,10 +79,10 @@ def test_seeds_report_mean_and_spread_and_go_on(tiny_file: Path) -> None:
     )
     other = call("run", tiny_file, "--seeds", "1", "--out", "many/seed-9", "--set", "training.steps=8")
     assert other.exit_code == 0, other.output
-    assert "many/seed-9: holds another experiment" in call("compare", "many").stderr
+    assert "many/seed-9: holds a different experiment" in call("compare", "many").stderr
     other = call(*arguments, "--set", "seed=20")
     assert other.exit_code == 2
-    assert "holds another experiment" in other.stderr
+    assert "holds a different experiment" in other.stderr
 
 
 def test_resume_of_a_finished_run_says_so(tiny_file: Path) -> None:
@@ -332,7 +332,7 @@ def test_a_frontier_runs_draws_and_goes_on(tiny_file: Path) -> None:
     assert call("frontier", tiny_file, "--out", "front").exit_code == 0
     assert all(p.stat().st_mtime_ns == stamp for p, stamp in stamps.items() if "separate" not in p.parts)
     assert Path("front/separate/seed-0/summary.json").exists()
-    assert "holds another experiment" in refused("frontier", tiny_file, "--out", "front", "--set", "clients=2")
+    assert "holds a different experiment" in refused("frontier", tiny_file, "--out", "front", "--set", "clients=2")
     assert 'starts from an experiment with "mhd"' in refused("frontier", tiny_file, "--set", "algorithm.name=separate")
 
 

@@ -60,7 +60,7 @@ def reproduce(
     from manyheads.runs.read import check_no_run
     from manyheads.studies.paper.arguments import (
         RUNS,
-        Request,
+        ReproduceRequest,
         chosen_reproductions,
         only_cell,
         results_folder,
@@ -70,14 +70,14 @@ def reproduce(
     screen, size, stored = Screen(quiet), scale_named(scale), results_folder(folder_given(results, "--results"))
     place = folder_given(out) or RUNS
     check_no_run(place)
-    asked = Request(
+    asked = ReproduceRequest(
         names=names or [],
         scale=size,
         results=stored,
         seeds=seeds,
         only=only or [],
         data=data,
-        said=options,
+        given=options,
         at_once=at_once,
         out=place,
         again=again,

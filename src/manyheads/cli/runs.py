@@ -42,13 +42,13 @@ from manyheads.report.text import bytes_text
 from manyheads.runs.manifest import read_manifest
 from manyheads.runs.read import check_new_folder, check_no_run, client_number, read_experiment, read_summary
 from manyheads.runs.summary import Summary
-from manyheads.studies.demo import DEMO_OUT, demo_runs, make_room, moral
+from manyheads.studies.demo import DEMO_OUT, demo_runs, demo_text, remove_earlier_demo
 from manyheads.studies.series import (
     BETWEEN_RUNS,
     check_same_experiment,
     plot_if_missing,
     run_folders,
-    run_or_go_on,
+    run_or_continue,
     short_names,
 )
 
@@ -71,7 +71,7 @@ def demo(
     from manyheads.training.start import train
 
     runs = demo_runs(seed)
-    make_room(folder, runs)
+    remove_earlier_demo(folder, runs)
     summaries = {}
     for name, experiment in runs.items():
         with screen.watch(name) as watcher:
@@ -85,7 +85,7 @@ def demo(
         plot_run(folder / name)
     save_figure(compare_figure({name: [folder / name] for name in runs}), folder / "demo.png")
     screen.show(compare_table({name: [summary] for name, summary in summaries.items()}))
-    screen.say(moral(summaries))
+    screen.say(demo_text(summaries))
     screen.say(f"Picture: {folder / 'demo.png'}. Runs: {', '.join(str(folder / name) for name in runs)}.")
 
 
@@ -125,7 +125,9 @@ def _run_seeds(screen: Screen, loaded: Experiment, seeds: int, folder: Path, opt
     numbers = range(loaded.seed, loaded.seed + seeds)
     every = {seed: resolve(loaded.with_values(seed=seed), loaded=first).experiment for seed in numbers}
     try:
-        summaries = [run_or_go_on(screen, seeded, folder / f"seed-{seed}", options) for seed, seeded in every.items()]
+        summaries = [
+            run_or_continue(screen, seeded, folder / f"seed-{seed}", options) for seed, seeded in every.items()
+        ]
     except Interrupted:
         raise Stopped("stopped and saved; the same command continues with this seed and the next ones") from None
     screen.show(seeds_table(summaries))
@@ -216,11 +218,11 @@ def frontier(
     from manyheads.report.figures import save_figure
     from manyheads.report.frontier_figure import frontier_figure
     from manyheads.setup.resolve import resolve
-    from manyheads.studies.frontier import cells
+    from manyheads.studies.frontier import frontier_points
     from manyheads.studies.paper.keys import slug
 
     loaded = resolve(started)
-    made = cells(loaded.experiment, loaded.dataset.classes)
+    made = frontier_points(loaded.experiment, loaded.dataset.classes)
     places = {name: folder / slug(name) for name in made}
     for name, cell in made.items():  # all of them before the first is run
         check_same_experiment(resolve(cell.experiment, loaded=loaded).experiment, places[name])
@@ -229,7 +231,7 @@ def frontier(
         for name, cell in made.items():
             for seed in range(loaded.experiment.seed, loaded.experiment.seed + seeds):
                 place, seeded = places[name] / f"seed-{seed}", cell.experiment.with_values(seed=seed)
-                summaries[name].append(run_or_go_on(screen, seeded, place, options, name))
+                summaries[name].append(run_or_continue(screen, seeded, place, options, name))
     except Interrupted:
         raise Stopped("stopped and saved; the same command continues where it stopped") from None
     screen.show(compare_table(summaries))

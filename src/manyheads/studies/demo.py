@@ -25,12 +25,12 @@ def demo_runs(seed: int) -> dict[str, Experiment]:
     return {"separate": separate, "mhd": mhd, "supervised": separate.with_values(clients=1)}
 
 
-def make_room(out: Path, runs: Mapping[str, Experiment]) -> None:
-    """Remove what an earlier demo left; where anything else lies there, nothing is removed."""
+def remove_earlier_demo(out: Path, runs: Mapping[str, Experiment]) -> None:
+    """Remove what an earlier demo left; if anything else lies there, remove nothing."""
     check_no_run(out)
     for name, experiment in runs.items():
         if not _is_free_or_ours(out / name, experiment):
-            raise ConfigurationError(f"{out / name}: is not a run of the demo; it is left as it is, {ADVICE}")
+            raise ConfigurationError(f"{out / name}: is not a run of the demo, so it is left as it is; {ADVICE}")
         check_removable(out / name)
     for name in runs:
         remove_run(out / name)
@@ -38,13 +38,13 @@ def make_room(out: Path, runs: Mapping[str, Experiment]) -> None:
 
 def _is_free_or_ours(folder: Path, experiment: Experiment) -> bool:
     if not folder.is_dir() or not any(folder.iterdir()) or not (folder / "experiment.toml").is_file():
-        return True  # or `check_removable` says what is wrong
+        return True  # `check_removable` says what is wrong, if anything
     from manyheads.setup.resolve import resolve
 
     return read_experiment(folder).fingerprint(seed=False) == resolve(experiment).experiment.fingerprint(seed=False)
 
 
-def moral(summaries: Mapping[str, Summary]) -> str:
+def demo_text(summaries: Mapping[str, Summary]) -> str:
     """Say in one sentence what the demonstration shows."""
     alone, together, pooled = (summaries[name] for name in ("separate", "mhd", "supervised"))
     before, after = alone.shared_accuracy[0], together.shared_accuracy[-1]

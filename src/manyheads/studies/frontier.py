@@ -1,4 +1,4 @@
-"""Bytes against accuracy: the runs that show what an exchange is worth."""
+"""Accuracy against bytes: the runs that show what an exchange is worth."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,14 +12,14 @@ if TYPE_CHECKING:  # algorithms import PyTorch; the paper's tables, which have s
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One point of the frontier."""
+class FrontierPoint:
+    """A point of the frontier: an experiment, and what its clients send."""
 
     sends: "Sends"
     experiment: Experiment
 
 
-def cells(experiment: Experiment, classes: int) -> dict[str, Cell]:
+def frontier_points(experiment: Experiment, classes: int) -> dict[str, FrontierPoint]:
     """Return the points by name: the experiment as it is, smaller and smaller tables of predictions, averaged weights
     (if all clients have the same model), and each client alone.
     """
@@ -32,15 +32,15 @@ def cells(experiment: Experiment, classes: int) -> dict[str, Cell]:
             f'algorithm.name = "{experiment.algorithm.name}": a frontier starts from an experiment with "mhd"'
         )
 
-    def cell(sends: "Sends", **values: Any) -> Cell:
-        return Cell(sends, experiment.with_values(**values))
+    def point(sends: "Sends", **values: Any) -> FrontierPoint:
+        return FrontierPoint(sends, experiment.with_values(**values))
 
-    def averaging(every: int, **values: Any) -> Cell:
+    def averaging(every: int, **values: Any) -> FrontierPoint:
         knobs = {"name": "averaging", "average_every": every}
-        return cell("averaging", algorithm=knobs, groups=[], **values)
+        return point("averaging", algorithm=knobs, groups=[], **values)
 
     made = {
-        name: cell("weights" if name == "weights" else "predictions", algorithm=knobs)
+        name: point("weights" if name == "weights" else "predictions", algorithm=knobs)
         for name, knobs in lighter.items()
     }
     pool_every = int(own.get("pool_every", 100))
@@ -49,9 +49,9 @@ def cells(experiment: Experiment, classes: int) -> dict[str, Cell]:
     )
     if one_model:  # weights of different models cannot be averaged
         for every in dict.fromkeys((pool_every, min(10 * pool_every, experiment.training.steps))):
-            # FedAvg hears everybody, whatever the graph; a group would be a node of its own.
+            # FedAvg averages over everybody, whatever the graph; a group would be a node of its own.
             made[f"FedAvg every {every}"] = averaging(every, graph={"name": "complete"})
         if experiment.graph.name != "complete" and not experiment.groups:
             made[f"gossip every {pool_every}"] = averaging(pool_every)
-    made["separate"] = cell("nothing", algorithm={"name": "separate"}, groups=[])
+    made["separate"] = point("nothing", algorithm={"name": "separate"}, groups=[])
     return made

@@ -1,4 +1,4 @@
-"""Evaluation of a finished run: everything that was measured at its end, and a probe of its embeddings."""
+"""Evaluating a finished run again: everything that was measured at its end, and a probe of its embeddings."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from manyheads.setup.build import assemble
 
 @dataclass(frozen=True)
 class Reevaluation:
-    """What `manyheads evaluate` shows and writes."""
+    """The result of `manyheads evaluate`: a summary to show, and the measurements to write."""
 
     summary: Summary
     measured: dict[str, Any]
@@ -27,10 +27,7 @@ class Reevaluation:
 def reevaluate(
     folder: Path, *, device: str = "cpu", with_probe: bool = False, trust_code: bool = False
 ) -> Reevaluation:
-    """Load the clients of a finished run and measure them.
-
-    Code that it names is imported where this user made it here, or with `trust_code`.
-    """
+    """Load the clients of a finished run and measure them. `trust_code`: import code that a stranger's run names."""
     summary = read_summary(folder)
     manifest = read_manifest(folder, ended=True)
     trust = trust_in_run(folder, said=trust_code)

@@ -15,7 +15,7 @@ from manyheads.runs.summary import Summary
 BETWEEN_RUNS = "stopped before the next run; finished runs are saved"
 
 
-def run_or_go_on(
+def run_or_continue(
     screen: Screen, experiment: Experiment, folder: Path, options: EngineOptions, name: str = ""
 ) -> Summary:
     """Run one seed of several, or continue it where the same command was stopped."""
@@ -27,9 +27,9 @@ def run_or_go_on(
     from manyheads.training.start import resume, train
 
     with screen.watch(f"{name} seed {experiment.seed}".strip()) as watcher:
-        # That is the experiment which the user has just given, `check_same_experiment` found: its code is the user's.
-        go_on = functools.partial(resume, folder, trust_code=True)
-        go = go_on if same else functools.partial(train, experiment, folder)
+        # `check_same_experiment` found the experiment that the user has just given, so its code is trusted.
+        continued = functools.partial(resume, folder, trust_code=True)
+        go = continued if same else functools.partial(train, experiment, folder)
         result = go(options, watcher)
     plot_run(folder)
     if result.stop_requested:
@@ -42,7 +42,7 @@ def check_same_experiment(experiment: Experiment, folder: Path) -> None:
     wanted = experiment.fingerprint(seed=False)
     for place in run_folders(folder):
         if place != folder and read_experiment(place).fingerprint(seed=False) != wanted:
-            raise RunError(f"{place}: holds another experiment; give another folder with --out")
+            raise RunError(f"{place}: holds a different experiment; give another folder with --out")
 
 
 def plot_if_missing(folder: Path) -> None:

@@ -180,7 +180,7 @@ def test_one_cell_that_fails_does_not_hide_the_others(quick: Reproduction, monke
     ("name", "here"), [("Table 1", "baselines"), ("fig4", "heads"), ("Table 8", "heads"), ("Fig. 6", "topologies")]
 )
 def test_they_answer_to_what_the_paper_calls_them(name: str, here: str) -> None:
-    assert f"{here}: nothing of this is stored" in call(name, "--show").output
+    assert f"{here}: none of it is stored" in call(name, "--show").output
 
 
 def test_without_a_gpu_it_says_first_how_long_it_takes(quick: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,15 +206,15 @@ def test_without_a_gpu_it_says_first_how_long_it_takes(quick: Reproduction, monk
 def test_a_section_or_a_range_may_be_several_tables(name: str, several: list[str]) -> None:
     output = call(name, "--show").output
     assert all(f"{one}: nothing" in output for one in several)
-    assert output.count(": nothing of this is stored") == len(several)
+    assert output.count(": none of it is stored") == len(several)
 
 
 def test_the_paper_s_names_need_no_quotes_and_may_stand_beside_ours() -> None:
     output = call("Table", "5", "self", "\N{SECTION SIGN}4.5", "--show").output
     assert all(f"{one}: nothing" in output for one in ("self", "regularization", "heterogeneous"))
-    assert output.count(": nothing of this is stored") == 3
+    assert output.count(": none of it is stored") == 3
     assert "--results REPOSITORY/experiments/mhd/results" in output
-    assert refused("Table 12") == "error: Table 12: not one of those that manyheads reproduce --list shows"
+    assert refused("Table 12") == "error: Table 12: is not among what manyheads reproduce --list shows"
     assert "Figs. 5-3: not one of" in refused("Figs. 5-3")
     assert "Appendix C: not one of" in refused("Appendix C")
     assert "Table: unknown name" in refused("Table")
@@ -254,7 +254,7 @@ def test_a_verification_that_was_stopped_outlives_one_of_other_names(quick: Repr
 
 
 def test_what_is_stored_can_be_verified(quick: Reproduction) -> None:
-    assert "nothing of this is stored" in refused("quick", "--verify")
+    assert "none of it is stored" in refused("quick", "--verify")
     assert "leave out --list, --show, --again, --keep and --try" in refused("quick", "--verify", "--again")
     call("quick", "--only", "alone", "--seeds", "2")
     stored = sorted(Path("runs/reproduce/results/digits").iterdir())
@@ -270,8 +270,10 @@ def test_what_is_stored_can_be_verified(quick: Reproduction) -> None:
     stored[0].write_text(json.dumps(told))
     checked = call("quick", "--verify", "--seeds", "1")
     assert checked.exit_code == 2
-    assert "other numbers than the stored ones (different: shared_accuracy)" in " ".join(checked.output.split())
-    assert "means over clients are at most 1.2 points apart, of all accuracies 1.2" in " ".join(checked.stderr.split())
+    assert "numbers other than the stored ones (different: shared_accuracy)" in " ".join(checked.output.split())
+    assert "means over clients differ by at most 1.2 points, single accuracies by 1.2" in " ".join(
+        checked.stderr.split()
+    )
     assert "other-numbers/" in checked.stderr
     assert len(list(Path("runs/reproduce/other-numbers/digits/quick").iterdir())) == 1
     told["shared_accuracy"][0] -= 0.0123
@@ -280,15 +282,13 @@ def test_what_is_stored_can_be_verified(quick: Reproduction) -> None:
     stored[0].write_text(json.dumps(told))
     checked = call("quick", "--verify")
     assert checked.exit_code == 2
-    assert "0 points apart, of all accuracies 50. A processor that rounds differently" in " ".join(
-        checked.stderr.split()
-    )
+    assert "0 points, single accuracies by 50. A processor that rounds differently" in " ".join(checked.stderr.split())
     said, here = " ".join(checked.output.split()), processor_name()
     assert f"(stored by other code, no code ; stored by {here} (rounding upwards), plain" in said
     assert f"now by {here} (rounding {rounding()}), plain" in said
     assert torch.backends.cpu.get_cpu_capability() in here
     assert "different: clients)" in said
-    assert "1 of 2 gave other numbers than the stored ones" in checked.stderr
+    assert "1 of 2 gave numbers other than the stored ones" in checked.stderr
     assert json.loads(stored[0].read_text()) == told  # nothing that is stored is replaced
 
 
@@ -307,7 +307,7 @@ def test_a_verification_removes_only_what_it_made(quick: Reproduction) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("[1, 2]")
     for _ in range(2):
-        assert "1 of 1 gave other numbers" in call("quick", "--verify").stderr
+        assert "1 of 1 gave numbers other" in call("quick", "--verify").stderr
         assert all(path.read_text() == "[1, 2]" for path in own)
         assert len(list(own[-1].parent.iterdir())) == 3
         assert len(list(own[0].parent.iterdir())) == 2
@@ -344,7 +344,7 @@ def test_stored_results_of_other_data_are_not_passed_off(
     assert "2 runs to do, 0 stored" in first
     assert "other data" not in first + call("quick", "--data", tmp_path / "mine").output
     again = call("quick", "--data", tmp_path / "yours").output
-    assert "2 of these stored results were made from other data" in " ".join(again.split())
+    assert "2 of these stored results were made from data other" in " ".join(again.split())
     assert "2 of these stored" in " ".join(call("quick", "--show", "--data", tmp_path / "yours").output.split())
     assert "0 runs to do, 2 stored" in again
 
@@ -359,7 +359,7 @@ def test_everything_is_listed() -> None:
     [
         ([], "NAME: missing; manyheads reproduce --list shows what there is"),
         (["hedas"], 'hedas: unknown name; did you mean "heads"?'),
-        (["Table 12"], "Table 12: not one of those"),
+        (["Table 12"], "Table 12: is not among"),
         (["--page", "."], "--page .: give a file, such as results.md"),
         (["heads", "--scale", "cifar"], '--scale cifar: unknown scale; did you mean "cifar100"?'),
         (["heads", "--only", "s = 100, 5 heads"], '--only "s = 100, 5 heads": there is no such cell'),

@@ -128,7 +128,7 @@ def test_processors_are_alike_that_round_alike_and_by_name_where_nobody_asked() 
     assert why_elsewhere(mine, yours) == ""
     said = why_elsewhere(mine, make_result(0.5, rounding="down"))
     assert said.startswith("stored by a laptop (rounding up), plain engine, float32, torch 0, now by a laptop (round")
-    assert why_elsewhere(earlier, mine) == "the stored ones do not tell how their processor rounds"
+    assert why_elsewhere(earlier, mine) == "the stored ones do not say how their processor rounds"
     assert why_elsewhere(earlier, elsewhere).startswith("stored by a laptop, plain")
 
 

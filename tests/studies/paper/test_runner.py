@@ -132,7 +132,7 @@ def test_what_nobody_expected_stops_one_cell_and_is_written_down(
         raise RuntimeError("the device is lost")
 
     monkeypatch.setattr("manyheads.studies.paper.cell_worker.train", fail)
-    with pytest.raises(CellFailed, match=r"^RuntimeError: the device is lost \(.*error\.txt says where\)"):
+    with pytest.raises(CellFailed, match=r"^RuntimeError: the device is lost \(see .*error\.txt\)"):
         run_job(job)
     assert "in fail" in job.folder.with_name(f"{job.folder.name}.error.txt").read_text()
     monkeypatch.undo()

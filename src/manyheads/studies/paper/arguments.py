@@ -1,4 +1,4 @@
-"""The request of a command line: which tables, from which data, run how; and whether that is possible."""
+"""The arguments of `manyheads reproduce`: which tables, from which data, run how; mistakes in them are refused."""
 
 import difflib
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ OWN_RESULTS = RUNS / "results"
 
 
 @dataclass(frozen=True)
-class Request:
-    """What the command line asks for."""
+class ReproduceRequest:
+    """The arguments of `manyheads reproduce`."""
 
     names: Sequence[str]
     scale: Scale
@@ -31,22 +31,22 @@ class Request:
     seeds: int | None = None
     only: Sequence[str] = ()
     data: Path | None = None
-    said: EngineOptions = field(default_factory=EngineOptions)  # of engines; what is left open depends on the scale
+    given: EngineOptions = field(default_factory=EngineOptions)  # what is left open depends on the scale
     at_once: int | None = None
     out: Path = RUNS
     again: bool = False
     keep: bool = False
-    steps: int | None = None  # only a few, to see whether it starts
+    steps: int | None = None  # take only so many, to see whether it starts
 
     @property
     def options(self) -> ResolvedOptions:
         """Return the options of the engine: a GPU, if there is one and it is worth it."""
-        import torch  # late: a mistake in a name is told without it
+        import torch  # late: a mistake in a name is reported without it
 
         from manyheads.engine.resolve import resolve_options
 
-        usual = "cuda" if self.scale.for_gpu and self.said.device != "cpu" and torch.cuda.is_available() else "plain"
-        return resolve_options(replace(self.said, engine=self.said.engine or usual))
+        usual = "cuda" if self.scale.for_gpu and self.given.device != "cpu" and torch.cuda.is_available() else "plain"
+        return resolve_options(replace(self.given, engine=self.given.engine or usual))
 
     def plan_jobs(self, names: Sequence[Reproduction], stored: Stored) -> JobList:
         """Return the jobs for everything in these reproductions that is not stored."""
@@ -83,7 +83,7 @@ def scale_named(name: str) -> Scale:
     return SCALES[name]
 
 
-def chosen_reproductions(request: Request) -> list[Reproduction]:
+def chosen_reproductions(request: ReproduceRequest) -> list[Reproduction]:
     """Return the reproductions that were asked for; "all" are those that make sense at the scale."""
     scale = request.scale
     if not request.names or not all(map(str.strip, request.names)):
@@ -107,7 +107,7 @@ def chosen_reproductions(request: Request) -> list[Reproduction]:
     return found
 
 
-def only_cell(request: Request) -> Experiment:
+def only_cell(request: ReproduceRequest) -> Experiment:
     """Return the one cell that was asked for."""
     found = {name: cell for one in chosen_reproductions(request) for name, cell in one.cells(request.scale).items()}
     if len(request.only) != 1:
@@ -115,7 +115,7 @@ def only_cell(request: Request) -> Experiment:
     return found[request.only[0]]
 
 
-def check_data(jobs: Sequence[Job], request: Request) -> None:
+def check_data(jobs: Sequence[Job], request: ReproduceRequest) -> None:
     """Refuse data that cannot be read, before anything is started."""
     if jobs and request.scale.mhd.data.source == "packed":
         if request.data is None:

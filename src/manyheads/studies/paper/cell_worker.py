@@ -1,4 +1,4 @@
-"""What a worker process does: run one cell after the other, report progress, stop when it is asked to."""
+"""The worker processes of the runner: they run one cell after the other, report progress, and stop when asked to."""
 
 import gc
 import os
@@ -29,21 +29,21 @@ from manyheads.studies.paper.results import CellResult, result_of
 from manyheads.training.observer import SilentObserver
 from manyheads.training.start import resume, train
 
-TELL_SECONDS = 0.5
-_messages: Any = None  # in a worker: where it tells of its progress
+REPORT_SECONDS = 0.5
+_messages: Any = None  # in a worker: the queue for its reports
 _stopping = threading.Event()  # in a worker: it was asked to stop, perhaps before it trained
 
 
-def begin_worker(told: Any) -> None:
+def begin_worker(messages: Any) -> None:
     """Prepare a worker process. Ctrl-C is left to the parent, which then asks its workers to stop."""
     global _messages
-    _messages = told
+    _messages = messages
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # One that dies at once, because it has nothing to do, would break the pool, which then kills the others.
+    # A worker that dies at once, because it has nothing to do, would break the pool, which then kills the others.
     signal.signal(signal.SIGTERM, lambda number, frame: _stopping.set())
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    code_of_numbers()  # as it is now, when it was imported: somebody may change the files while cells run
+    code_of_numbers()  # cached now, as imported: somebody may change the files while cells run
 
 
 def _end_with_parent() -> None:
@@ -61,22 +61,22 @@ idle = threading.Event()
 
 
 class _JobObserver(SilentObserver):
-    """Reports work, now and then, and notes."""
+    """An observer that reports work now and then, and notes at once."""
 
     def __init__(self, job: Job) -> None:
         self._name = f"{job.cell}, seed {job.experiment.seed}"
-        self._of_one = job.work / (job.experiment.clients * job.experiment.training.steps)
-        self._done, self._said = 0.0, time.perf_counter()
+        self._work_per_step = job.work / (job.experiment.clients * job.experiment.training.steps)
+        self._done, self._reported = 0.0, time.perf_counter()
 
     def started(self, ensemble: Ensemble, step: int) -> None:
-        self._done += step * ensemble.resolved.experiment.clients * self._of_one
-        if _stopping.is_set():  # before there was anybody who heard it
+        self._done += step * ensemble.resolved.experiment.clients * self._work_per_step
+        if _stopping.is_set():  # the signal came before the run could hear it
             os.kill(os.getpid(), signal.SIGTERM)
 
     def progressed(self, client_steps: int) -> None:
-        self._done += client_steps * self._of_one
-        if time.perf_counter() - self._said >= TELL_SECONDS:
-            self.tell()
+        self._done += client_steps * self._work_per_step
+        if time.perf_counter() - self._reported >= REPORT_SECONDS:
+            self.report()
 
     def noted(self, text: str) -> None:
         if _messages is not None:
@@ -85,10 +85,10 @@ class _JobObserver(SilentObserver):
     def went_back(self, step: int, why: str) -> None:
         self.noted(f"{why}; continues from step {step}")
 
-    def tell(self) -> None:
+    def report(self) -> None:
         if _messages is not None:
             _messages.put(self._done)
-        self._done, self._said = 0.0, time.perf_counter()
+        self._done, self._reported = 0.0, time.perf_counter()
 
 
 def run_job(job: Job) -> CellResult | None:
@@ -108,7 +108,7 @@ def run_job(job: Job) -> CellResult | None:
         place = job.folder.with_name(f"{job.folder.name}.error.txt")
         place.parent.mkdir(parents=True, exist_ok=True)
         write_whole(place, traceback.format_exc().encode())
-        raise CellFailed(f"{type(error).__name__}: {error} ({place} says where)") from None
+        raise CellFailed(f"{type(error).__name__}: {error} (see {place})") from None
     finally:
         free_memory()
         idle.set()
@@ -121,19 +121,19 @@ def _run(job: Job) -> str:
             return str(read_summary(job.folder).device)
         check_removable(job.folder)
         remove_run(job.folder)  # to be made again, perhaps because its result was stored and then removed
-    telling = _JobObserver(job)
-    go_on = (job.folder / "experiment.toml").exists()
-    if go_on:
+    observer = _JobObserver(job)
+    begun = (job.folder / "experiment.toml").exists()
+    if begun:
         _point_at_data(job)
-    go = partial(resume, job.folder) if go_on else partial(train, job.experiment, job.folder)
+    go = partial(resume, job.folder) if begun else partial(train, job.experiment, job.folder)
     try:
-        return str(go(job.options, telling).summary.device)
+        return str(go(job.options, observer).summary.device)
     finally:
-        telling.tell()
+        observer.report()
 
 
 def _point_at_data(job: Job) -> None:
-    """Write into the run folder where the data are now: they may have been moved since the run was stopped."""
+    """Write the present place of the data into the run folder: they may have been moved since the run was stopped."""
     place, data = job.folder / "experiment.toml", job.experiment.data
     then = place.read_text(encoding="utf-8")
     values = tomllib.loads(then)

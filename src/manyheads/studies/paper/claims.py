@@ -74,7 +74,7 @@ def highest(label: str, *quantities: Quantity) -> Quantity:
 
 @dataclass(frozen=True)
 class Check:
-    """Whether a quantity lies strictly between two bounds."""
+    """A check that a quantity lies strictly between two bounds."""
 
     quantity: Quantity
     above: float = float("-inf")
@@ -84,7 +84,7 @@ class Check:
         return self.above < value < self.below
 
     def too_close(self, by_seed: BySeed, doubt: float) -> bool:
-        """Tell whether there is one seed only, so close to a bound that another seed might have said the opposite."""
+        """Return whether there is one seed only, so close to a bound that another seed might say the opposite."""
         distances = [abs(value - bound) for value in by_seed.values() for bound in (self.above, self.below)]
         return len(by_seed) == 1 and min(distances) < doubt
 

@@ -10,9 +10,9 @@ from importlib.resources.abc import Traversable
 
 # Everything between a configuration and an accuracy is what training imports, directly or not.
 ROOT = "manyheads.training.start"
-NOT_ABOUT_NUMBERS = ("manyheads", "manyheads.version")  # the public names, and what made a number: not what it is
-# Versions of it that give the same numbers, the oldest first: between them only speed or form changed, as is shown by
-# tests that compare numbers. Where today's is in none of these lines, what it did not make itself is run again.
+NOT_ABOUT_NUMBERS = ("manyheads", "manyheads.version")  # public names and the version decide no number
+# Versions that give the same numbers, the oldest first: only speed or form changed between them, as the named tests
+# show. If today's version is not among them, only results that it made itself are valid.
 SAME_NUMBERS = (
     (
         "a21fdd104e03cd68",
@@ -75,7 +75,7 @@ def oldest_equivalent(code: str) -> str:
 
 
 def same_numbers(code: str) -> bool:
-    """Tell whether today's code would give the numbers of this code."""
+    """Return whether today's code gives the same numbers as this code."""
     return oldest_equivalent(code) == oldest_equivalent(code_of_numbers())
 
 

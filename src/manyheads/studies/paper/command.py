@@ -1,4 +1,4 @@
-"""What `manyheads reproduce` does: run what is missing, then show it."""
+"""The command `manyheads reproduce`: it runs what is missing, then shows it."""
 
 import contextlib
 import itertools
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from manyheads.algorithms import with_defaults
 from manyheads.config.experiment import Experiment
 from manyheads.console import Screen
-from manyheads.studies.paper.arguments import Request, check_data, chosen_reproductions, only_cell
+from manyheads.studies.paper.arguments import ReproduceRequest, check_data, chosen_reproductions, only_cell
 from manyheads.studies.paper.estimate import estimated_seconds, try_out
 from manyheads.studies.paper.jobs import CellFailed, CellWorkerLost, Job, JobList
 from manyheads.studies.paper.rerun import RerunLog
@@ -16,7 +16,7 @@ from manyheads.studies.paper.runner import RunnerObserver, run_all
 from manyheads.studies.paper.show import result_text, show_stored
 
 
-def reproduce(screen: Screen, request: Request) -> None:
+def reproduce(screen: Screen, request: ReproduceRequest) -> None:
     """Run what is missing, then show each table with its claims and draw its figure."""
     names = chosen_reproductions(request)
     planned = request.plan_jobs(names, read_results(request.results, request.scale.name))
@@ -31,15 +31,15 @@ def reproduce(screen: Screen, request: Request) -> None:
     show_stored(screen, names, request)
 
 
-def cell_to_change(request: Request) -> Experiment:
-    """The cell that --only names, with all keys of its algorithm, to start from with something of one's own."""
+def cell_to_change(request: ReproduceRequest) -> Experiment:
+    """Return the cell that --only names, with all keys of its algorithm, as a start for experiments of one's own."""
     cell = request.scale.with_data(only_cell(request), request.data)
-    cell = cell.with_values(evaluate={"every": max(1, cell.training.steps // 6)})  # cells only look at the end
+    cell = cell.with_values(evaluate={"every": max(1, cell.training.steps // 6)})  # cells are evaluated at the end only
     return cell.with_values(algorithm=with_defaults(cell.algorithm, request.scale.classes).model_dump())
 
 
 class RunnerOnScreen(RunnerObserver):
-    """Shows notes as lines and work as a progress bar."""
+    """An observer that shows notes as lines and work as a progress bar."""
 
     def __init__(self, screen: Screen, move: Callable[[float], None]) -> None:
         self._screen, self._move = screen, move
@@ -54,17 +54,17 @@ class RunnerOnScreen(RunnerObserver):
         self._screen.say("Stopping: runs are saved as their windows began. Press Ctrl-C again to leave at once.")
 
 
-def run_missing(screen: Screen, planned: JobList, request: Request) -> None:
+def run_missing(screen: Screen, planned: JobList, request: ReproduceRequest) -> None:
     """Run the missing cells, and report each result as it comes."""
     rerun_log = RerunLog(request) if request.again else None
     jobs = planned.jobs if rerun_log is None else rerun_log.remaining(planned.jobs)
     stale = f" ({planned.stale} of these are stored, but other code made them; --keep accepts them)"
     begun = sum((job.folder / "experiment.toml").exists() for job in jobs)
-    go_on = f", {begun} of them continue where they stopped" if begun and not request.again else ""
+    continued = f", {begun} of them continue where they stopped" if begun and not request.again else ""
     done = len(planned.jobs) - len(jobs)
     before = f", {done} were run again before this was stopped" if done else ""
     runs = "1 run" if len(jobs) == 1 else f"{len(jobs)} runs"
-    screen.say(f"{runs} to do{stale if planned.stale else ''}{go_on}{before}, {planned.stored} stored")
+    screen.say(f"{runs} to do{stale if planned.stale else ''}{continued}{before}, {planned.stored} stored")
     slow = request.scale.for_gpu and request.options.engine != "cuda"
     if jobs and (request.scale.estimated or slow):
         screen.say(estimate_text(jobs))

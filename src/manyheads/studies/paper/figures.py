@@ -209,7 +209,7 @@ def bytes_figure(reproduction: Reproduction, found: TableResults) -> Figure:
 
 
 def _sends(result: CellResult) -> Sends:
-    """What travelled in it."""
+    """Return what travelled in it."""
     return make_algorithm(AlgorithmConfig(**result.experiment.get("algorithm", {}))).sends
 
 

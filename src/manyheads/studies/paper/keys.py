@@ -19,7 +19,9 @@ def cell_key(experiment: Experiment) -> str:
 
 def non_default_keys(experiment: Experiment) -> dict[str, Any]:
     """Return the keys that differ from their defaults and decide numbers: no paths, no intervals of logs and saves."""
-    from manyheads.algorithms import make_algorithm  # late, as all that imports PyTorch: a mistake is told without it
+    from manyheads.algorithms import (
+        make_algorithm,  # late, because it imports PyTorch: mistakes are reported without it
+    )
 
     values = experiment.model_dump(exclude_none=True, exclude_defaults=True)
     values["data"].pop("path", None)

@@ -1,4 +1,4 @@
-"""All reproductions, by the names that `manyheads reproduce` takes."""
+"""The reproductions, by the names that `manyheads reproduce` takes."""
 
 from manyheads.studies.paper.reproduction import Reproduction
 from manyheads.studies.paper.tables.baselines import BASELINES

@@ -25,24 +25,25 @@ not mention: without a ramp, MHD with four heads fails in the same number of ste
 
 READING = """## How to read it
 *Private* is test accuracy on the labels of a client, weighted by how often it has them; *shared* is accuracy on all
-labels alike. Both are means over clients, and of the main head unless another is named. s is the skew: with 0 labels
-are spread evenly, with 100 a client receives 101 times as many samples of its own labels. An entry is the mean over
+labels alike. Both are means over clients, and of the main head unless another is named. s is the skew: at s = 0 labels
+are spread evenly, at s = 100 a client receives 101 times as many samples of its own labels. An entry is the mean over
 seeds, in percent unless the column says otherwise, ± the standard deviation (of a sample) over seeds; the number in
 brackets is the paper's. *Deviation across clients* is that of the clients themselves, not of a sample of clients.
 
 A claim consists of parts, mostly differences that should be above 0 or within bounds that the part names. A part is
-the mean over the seeds that both sides have (if rows of a table have different numbers of seeds, that is not the
+the mean over the seeds that both sides have (if rows of a table have different numbers of seeds, this differs from the
 difference of the means in the table); the brackets say for how many of these seeds it is true. A claim *holds* if all
 parts are true for every seed, *does not hold* if a part is true for none, and is *unclear* otherwise. By chance alone,
 a single difference has the same sign for three seeds one time in four. One seed says little, and nothing if it is
 closer to a bound than a part usually differs from seed to seed (the median of the standard deviations is DOUBTS): such
-a part is *too close* and its claim *unclear*, unless another part fails. Even a part that is further away is chance
-one time in three. On digits, another processor can change a single accuracy by some points. Where the paper gives no
-number ("close", "virtually no effect"), the bound is ours. *Ours* are claims that the paper does not make; the overview
-does not count them. † marks claims that were changed after results had been seen; their notes say how. The notes in
-`experiments/mhd/` describe each cell and what is known about failures. *Code* is a hash of the files that decide
-numbers; different hashes in a table are versions that give the same numbers (`SAME_NUMBERS` in `studies/paper/code.py`
-names the tests). *Minutes in sum* adds up what each run took; if several ran at a time, all of them together took less.
+a part is *too close* and its claim *unclear*, unless another part fails. Even a part that is further away is due to
+chance one time in three. On digits, another processor can change a single accuracy by a few points. Where the paper
+gives no number ("close", "virtually no effect"), the bound is ours. *Ours* are claims that the paper does not make; the
+overview does not count them. † marks claims that were changed after results had been seen; their notes say how. The
+notes in `experiments/mhd/` describe each cell and what is known about failures. *Code* is a hash of the files that
+decide numbers; different hashes in a table are versions that give the same numbers (`SAME_NUMBERS` in
+`studies/paper/code_of_numbers.py` names the tests). *Minutes in total* adds up the time of each run; runs that went on
+at the same time took less together.
 """
 
 
@@ -91,7 +92,7 @@ def _counts_text(verdicts: Sequence[Verdict | None]) -> str:
     kinds = ("yes", "unclear", "no", "not run")
     counts = ", ".join(f"{answers.count(kind)} {kind}" for kind in kinds if kind in answers)
     few = sum(verdict.seeds == 1 for verdict in verdicts if verdict)
-    return counts + (f" ({few} by one seed)" if few else "")
+    return counts + (f" ({few} from one seed)" if few else "")
 
 
 def _missing_text(names: Sequence[Reproduction], scale: Scale, stored: Stored) -> str:
@@ -147,7 +148,7 @@ def derived_rows(reproduction: Reproduction, found: TableResults) -> list[list[s
 
 
 def has_picture(found: TableResults) -> bool:
-    """Tell whether a picture is worth drawing: a single cell says no more than its table."""
+    """Return whether a picture is worth drawing: one of a single cell shows no more than the table."""
     return sum(map(bool, found.cells.values())) > 1
 
 
@@ -216,7 +217,7 @@ def provenance_text(found: TableResults) -> str:
     every = _distinct_runs(found).values()
     minutes = sum(result.seconds for result in every) / 60
     where, code = sorted({result.made_by for result in every}), sorted({result.code[:8] for result in every})
-    return f"{minutes:.1f} minutes in sum; {'; '.join(where)}; code {', '.join(code)}."
+    return f"{minutes:.1f} minutes in total; {'; '.join(where)}; code {', '.join(code)}."
 
 
 def _distinct_runs(found: TableResults) -> dict[tuple[str, int], CellResult]:

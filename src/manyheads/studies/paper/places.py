@@ -23,7 +23,7 @@ def resolve_names(given: Sequence[str]) -> list[str]:
         sought = _places(words)
         found = [one.name for one in REPRODUCTIONS.values() if any(_within(place, sought) for place in _places_of(one))]
         if not found:
-            raise ConfigurationError(f"{words[0]}: not one of those that manyheads reproduce --list shows")
+            raise ConfigurationError(f"{words[0]}: is not among what manyheads reproduce --list shows")
         names += found
     return list(dict.fromkeys([*PLACE.sub(" ", text).split(), *names]))
 
@@ -33,7 +33,7 @@ def _places_of(one: Reproduction) -> set[str]:
 
 
 def _within(place: str, sought: Set[str]) -> bool:
-    """Tell whether a place is one of those sought, or inside one: Section 4.2.2 is in Section 4.2."""
+    """Return whether a place is one of those sought, or inside one: Section 4.2.2 is in Section 4.2."""
     return any(place == each or place.startswith(f"{each}.") for each in sought)
 
 

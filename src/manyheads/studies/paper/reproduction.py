@@ -13,7 +13,7 @@ from manyheads.studies.paper.scales import Scale, Values
 
 @dataclass(frozen=True)
 class DerivedNumber:
-    """A number that is computed from several cells and stands below the table."""
+    """A number computed from several cells, shown below the table."""
 
     quantity: Quantity
     text: str
@@ -41,7 +41,7 @@ class Reproduction:
     figure: str = "points"  # how it is drawn: a name in figures.py
 
     def seeds_asked(self, scale: Scale) -> int:
-        """Return how many seeds are run unless told otherwise."""
+        """Return how many seeds are run by default."""
         return self.seeds if scale.several_seeds else 1
 
     def seeds_complete(self, scale: Scale, found: TableResults) -> int:
@@ -55,7 +55,7 @@ class Reproduction:
         return max(self.seeds_asked(scale), run)
 
     def common_keys(self, scale: Scale) -> Values:
-        """Return the keys in which all of its cells differ, alike, from the experiment of the scale."""
+        """Return the keys in which all of its cells differ from the experiment of the scale in the same way."""
         first, *others = (scale.differing_keys(cell) for cell in self.cells(scale).values())
         return {key: value for key, value in first.items() if all(other.get(key) == value for other in others)}
 

@@ -7,19 +7,19 @@ from pydantic import TypeAdapter, ValidationError
 
 from manyheads.errors import RunError
 from manyheads.files import read_file, write_whole
-from manyheads.studies.paper.arguments import Request
+from manyheads.studies.paper.arguments import ReproduceRequest
 from manyheads.studies.paper.jobs import Job
 from manyheads.studies.paper.keys import cell_key
 from manyheads.studies.paper.results import CellResult
 
 
 class RerunLog:
-    """What --again has run so far, kept in a file until everything that was asked for is done."""
+    """A log of what --again has run so far, kept in a file until all of it is done."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: ReproduceRequest) -> None:
         self._place = request.out / request.scale.name / "again.json"
         self._into = str(request.results.resolve())
-        self._done = self._read()  # by where results are stored
+        self._done = self._read()  # by the folder of results
 
     def _read(self) -> dict[str, list[str]]:
         if not self._place.exists():

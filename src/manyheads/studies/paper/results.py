@@ -24,7 +24,7 @@ from manyheads.studies.paper.keys import cell_key, non_default_keys, slug
 
 
 class ClientAccuracies(BaseModel):
-    """One client's accuracies, by head."""
+    """The accuracies of one client, by head."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     backbone: str
@@ -40,7 +40,7 @@ class CellResult(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    cell: str  # as the reproduction called it that ran it first
+    cell: str  # its name in the reproduction that ran it first
     scale: str
     seed: int
     key: str  # of its configuration
@@ -50,7 +50,7 @@ class CellResult(BaseModel):
     version: str
     torch: str
     hardware: str
-    rounding: str | None = None  # its fingerprint; None on a GPU, and where an earlier version stored it
+    rounding: str | None = None  # a fingerprint; None on a GPU, and in results of earlier versions
     engine: str
     precision: str
     seconds: float
@@ -81,7 +81,7 @@ class CellResult(BaseModel):
         return f"{self.hardware}{how}, {self.engine} engine, {self.precision}, torch {self.torch}"
 
     def rounds_like(self, other: "CellResult") -> bool:
-        """Whether the same code gives the same bits there: by fingerprint if both have one, otherwise by name."""
+        """Return whether the same code gives the same bits there: by fingerprint if both have one, else by name."""
         asked = self.rounding is not None and other.rounding is not None
         same = self.rounding == other.rounding if asked else self.hardware == other.hardware
         return same and (self.engine, self.precision, self.torch) == (other.engine, other.precision, other.torch)
@@ -89,8 +89,8 @@ class CellResult(BaseModel):
     def as_stored(self) -> dict[str, Any]:
         """Return the content of the file; numbers have five decimals."""
         text = self.model_dump_json(exclude={"experiment", *(["rounding"] if self.rounding is None else [])})
-        told: dict[str, Any] = json.loads(text, parse_float=lambda number: round(float(number), 5))
-        return told | {"experiment": self.experiment}
+        values: dict[str, Any] = json.loads(text, parse_float=lambda number: round(float(number), 5))
+        return values | {"experiment": self.experiment}
 
     @property
     def intended_data(self) -> str:
@@ -116,7 +116,7 @@ def _fractions(measured: Any, place: str = "") -> dict[str, float]:
 def result_of(
     experiment: Experiment, folder: Path, *, cell: str, scale: str, hardware: str, rounding: str | None
 ) -> CellResult:
-    """Return what is stored of a finished run."""
+    """Return what is stored about a finished run."""
     summary, events = read_summary(folder), read_events(folder)
     return CellResult(
         cell=cell,
@@ -167,7 +167,7 @@ def read_results(folder: Path, scale: str) -> Stored:
 
 
 def write_result(folder: Path, result: CellResult) -> Path:
-    """Write a result to a file that a person can find; replace what earlier code made of the same cell."""
+    """Write a result to a file with a readable name; replace an earlier result of the same cell."""
     path = folder / result.scale / f"{slug(result.cell)}-seed-{result.seed}-{result.key[:6]}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, (json.dumps(result.as_stored(), indent=1) + "\n").encode())
@@ -186,12 +186,12 @@ def remove_results(folder: Path) -> None:
 
 
 def _is_older(other: Path, path: Path, key: str) -> bool:
-    """Tell whether a file is an earlier result of the same cell, which another reproduction may have named."""
+    """Return whether a file is an earlier result of the same cell, which another reproduction may have named."""
     return _key_in(other) == key and other.stat().st_mtime_ns < path.stat().st_mtime_ns
 
 
 def _key_in(path: Path) -> str | None:
-    """The key of the result that a file holds, if it holds one."""
+    """Return the key of the result in a file; None if it does not hold one."""
     try:
         return CellResult.model_validate_json(read_file(path)).key
     except (OSError, ValidationError):

@@ -20,24 +20,24 @@ from manyheads.studies.paper.results import CellResult, write_result
 
 
 class RunnerObserver:
-    """Hears what a person may want to know while many cells run. This one ignores everything."""
+    """An observer of the runs of many cells. This one ignores everything."""
 
     def progressed(self, work: float) -> None:
-        """Hear that this much work was done."""
+        """Take note that this much work was done."""
 
     def noted(self, text: str) -> None:
-        """Hear something that a person should know."""
+        """Take note of something that a person should know."""
 
     def stopping(self) -> None:
-        """Hear that somebody asked to stop: runs save the beginning of their window."""
+        """Take note that somebody asked to stop: runs save the beginning of their window."""
 
 
 def run_all(
     jobs: Sequence[Job], results: Path, *, at_once: int | None = None, observer: RunnerObserver | None = None
 ) -> Generator[CellResult, None, None]:
-    """Run jobs in worker processes; store and yield each result as soon as it is there.
+    """Run jobs in worker processes; store and yield each result as soon as it is ready.
 
-    `at_once` jobs run at a time, or as many as fill the machine.
+    `at_once` jobs run at a time, by default as many as fill the machine.
     """
     observer = observer or RunnerObserver()
     context = get_context("spawn")  # a fork would lose what a GPU's driver started

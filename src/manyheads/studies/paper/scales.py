@@ -24,14 +24,13 @@ class Scale:
     small: Values  # `[model]` of the small and of the large clients among which models differ
     large: Values
     classes: int
-    doubt: float = (
-        0.0  # points: the usual deviation of a part of a claim over seeds, here (tests/studies/paper/test_claims.py)
-    )
-    data_option: str = ""  # what a command line has to say about data
+    # Points: how much a part of a claim usually deviates over seeds at this scale (tests/studies/paper/test_claims.py).
+    doubt: float = 0.0
+    data_option: str = ""  # the option that a command line needs for the data
     in_folder: bool = False  # --data is a folder of files; otherwise it is itself what is read
-    several_seeds: bool = False  # where a table asks for them
+    several_seeds: bool = False  # if a table asks for them
     for_gpu: bool = True
-    estimated: bool = False  # how long it takes is said before it starts
+    estimated: bool = False  # an estimate of the time is shown before it starts
     fedmd: Values = field(default_factory=dict)  # what the comparison with FedMD reads and trains
 
     @property

@@ -1,4 +1,4 @@
-"""Stored results, shown on the screen and as a page."""
+"""Showing stored results, on the screen and as a page."""
 
 import contextlib
 import itertools
@@ -13,7 +13,7 @@ from manyheads.files import write_whole
 from manyheads.report.figures import save_figure
 from manyheads.report.text import keys_text
 from manyheads.setup.resolve import resolve
-from manyheads.studies.paper.arguments import Request, hint_elsewhere
+from manyheads.studies.paper.arguments import ReproduceRequest, hint_elsewhere
 from manyheads.studies.paper.code_of_numbers import same_numbers
 from manyheads.studies.paper.figures import FIGURES
 from manyheads.studies.paper.measures import TableResults
@@ -33,8 +33,8 @@ from manyheads.studies.paper.results import CellResult, read_results
 from manyheads.studies.paper.scales import SCALES, Scale
 
 
-def count_of_other_data(names: Sequence[Reproduction], request: Request) -> int:
-    """Count the shown results that were made from other data than those given."""
+def count_of_other_data(names: Sequence[Reproduction], request: ReproduceRequest) -> int:
+    """Count the shown results that were made from data other than those given."""
     scale, of, other = request.scale, dict[str, str](), set[tuple[str, int]]()
     if scale.mhd.data.path is None:
         return 0
@@ -88,12 +88,12 @@ def result_text(result: CellResult) -> str:
     )
 
 
-def show_stored(screen: Screen, names: Sequence[Reproduction], request: Request) -> None:
+def show_stored(screen: Screen, names: Sequence[Reproduction], request: ReproduceRequest) -> None:
     """Show the table, the claims and the picture of each reproduction."""
     stored = read_results(request.results, request.scale.name)
     if other := count_of_other_data(names, request):
         screen.say(
-            f"note: {other} of these stored results were made from other data than those in {request.data or Path()}; "
+            f"note: {other} of these stored results were made from data other than those in {request.data or Path()}; "
             "--results FOLDER runs everything with yours"
         )
     for one in names:
@@ -102,10 +102,10 @@ def show_stored(screen: Screen, names: Sequence[Reproduction], request: Request)
             _show_one(screen, one, found, request)
         elif found.cells:
             place = request.results / request.scale.name
-            screen.say(f"{one.name}: nothing of this is stored in {place}{hint_elsewhere(request.results)}")
+            screen.say(f"{one.name}: none of it is stored in {place}{hint_elsewhere(request.results)}")
 
 
-def _show_one(screen: Screen, one: Reproduction, found: TableResults, request: Request) -> None:
+def _show_one(screen: Screen, one: Reproduction, found: TableResults, request: ReproduceRequest) -> None:
     printed = "; in brackets the paper's number, at its own scale" if one.printed else ""
     screen.show_wide(*table_rows(one, found), f"{one.name}, {request.scale.name}: {one.title}{printed}")
     screen.say(provenance_text(found))

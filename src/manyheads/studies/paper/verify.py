@@ -9,7 +9,7 @@ from manyheads.console import Screen
 from manyheads.errors import ConfigurationError, RunError
 from manyheads.files import write_whole
 from manyheads.runs.remove import remove_run
-from manyheads.studies.paper.arguments import Request, check_data, chosen_reproductions
+from manyheads.studies.paper.arguments import ReproduceRequest, check_data, chosen_reproductions
 from manyheads.studies.paper.code_of_numbers import same_numbers
 from manyheads.studies.paper.command import RunnerOnScreen
 from manyheads.studies.paper.keys import cell_key
@@ -22,7 +22,7 @@ OTHER_MACHINE = (
 )
 
 
-def verify(screen: Screen, request: Request) -> None:
+def verify(screen: Screen, request: ReproduceRequest) -> None:
     """Run stored cells again, in another folder, and compare; if it is stopped, the same command continues."""
     scale, names = request.scale, chosen_reproductions(request)
     place = request.out / "verified" / scale.name / "-".join(one.name for one in names)
@@ -30,7 +30,7 @@ def verify(screen: Screen, request: Request) -> None:
     parts = [one.results(scale, stored).select(request.only, request.seeds) for one in names]
     asked = {(r.key, r.seed) for part in parts for by_seed in part.cells.values() for r in by_seed.values()}
     if not asked:
-        raise ConfigurationError(f"--verify: nothing of this is stored in {request.results / scale.name}")
+        raise ConfigurationError(f"--verify: none of it is stored in {request.results / scale.name}")
     stored_seeds = [len(by_seed) for part in parts for by_seed in part.cells.values()]
     missing = sum(request.seeds - have for have in stored_seeds) if request.seeds else 0
     anew = replace(request, out=place / "runs", seeds=max(seed for _, seed in asked) + 1)
@@ -53,7 +53,7 @@ def verify(screen: Screen, request: Request) -> None:
     _clear(place, scale.name)
     if different:
         raise RunError(
-            f"{len(different)} of {len(made)} gave other numbers than the stored ones{_distance_text(different)} "
+            f"{len(different)} of {len(made)} gave numbers other than the stored ones{_distance_text(different)} "
             f"({kept} has them)"
         )
     left = f"; another {missing} are not stored" if missing else ""
@@ -68,7 +68,9 @@ def _clear(place: Path, scale: str) -> None:
             folder.with_name(f"{folder.name}.error.txt").unlink(missing_ok=True)
     remove_results(place / scale)
     for empty in (place / "runs" / scale, place / "runs", place / scale, place, place.parent, place.parent.parent):
-        with contextlib.suppress(OSError):  # something else is still there, perhaps of another one that was stopped
+        with contextlib.suppress(
+            OSError
+        ):  # something else is still there, perhaps from another command that was stopped
             empty.rmdir()
 
 
@@ -80,15 +82,15 @@ def _comparison_text(result: CellResult, stored: Stored) -> str:
     why = ["stored from other data"] if before.data not in (None, result.data) else []
     why += [] if same_numbers(before.code) else [f"stored by other code, {before.code[:8]}"]
     why += [elsewhere] if (elsewhere := why_elsewhere(before, result)) else []
-    return f"other numbers than the stored ones ({'; '.join([*why, 'different: ' + ', '.join(apart)])})"
+    return f"numbers other than the stored ones ({'; '.join([*why, 'different: ' + ', '.join(apart)])})"
 
 
 def why_elsewhere(before: CellResult, now: CellResult) -> str:
-    """Say why last bits may differ, as far as the results tell; nothing if both machines were asked and round alike."""
+    """Say why last bits may differ, as far as results show; nothing if both machines were asked and round alike."""
     if not before.rounds_like(now):
         return f"stored by {before.made_by}, now by {now.made_by}"
     unasked = before.rounding is None and now.rounding is not None
-    return "the stored ones do not tell how their processor rounds" if unasked else ""
+    return "the stored ones do not say how their processor rounds" if unasked else ""
 
 
 def _distance_text(different: Sequence[tuple[CellResult, CellResult]]) -> str:
@@ -97,5 +99,7 @@ def _distance_text(different: Sequence[tuple[CellResult, CellResult]]) -> str:
         100.0 * max(before.largest_difference(now, names) for before, now in different)
         for names in (("private_accuracy", "shared_accuracy"), MEASURED)
     )
-    far = f"; means over clients are at most {means:.2g} points apart, of all accuracies {every:.2g}" if every else ""
+    far = (
+        f"; means over clients differ by at most {means:.2g} points, single accuracies by {every:.2g}" if every else ""
+    )
     return far + (f". {OTHER_MACHINE}" if any(why_elsewhere(before, now) for before, now in different) else "")

@@ -7,8 +7,6 @@ from manyheads.studies.paper.reproduction import Cells, Reproduction
 from manyheads.studies.paper.scales import Scale
 from manyheads.studies.paper.tables.common import SKEWS, all_public, last_head, skewed
 
-# --- baselines: Table 1
-
 
 def averaging_cell(experiment: Experiment, every: int) -> Experiment:
     return experiment.with_values(algorithm={"name": "averaging", "average_every": every})

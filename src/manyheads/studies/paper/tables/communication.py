@@ -2,22 +2,19 @@
 
 from statistics import mean
 
-from manyheads.studies import frontier
+from manyheads.studies.frontier import frontier_points
 from manyheads.studies.paper.claims import Check, Claim, above, at
 from manyheads.studies.paper.measures import LAST, PRIVATE, SHARED, Measure
 from manyheads.studies.paper.reproduction import Cells, Reproduction
 from manyheads.studies.paper.scales import Scale
 from manyheads.studies.paper.tables.baselines import averaging_cell
 
-# --- communication: Section 3.2, "Communication efficiency"
-
-
 MANY_VIEWS = "top 3, float16, 128 views"
 
 
 def _communication(scale: Scale) -> Cells:
-    made = frontier.cells(scale.mhd, scale.classes)
-    cells = {name: cell.experiment for name, cell in made.items() if cell.sends != "averaging"}
+    points = frontier_points(scale.mhd, scale.classes)
+    cells = {name: point.experiment for name, point in points.items() if point.sends != "averaging"}
     alone = cells.pop("separate")
     if scale.name == "cifar100":  # 102 epochs of public samples
         cells[MANY_VIEWS] = cells["top 3, float16"].with_values(data={"public_views": 128})

@@ -6,8 +6,6 @@ from manyheads.studies.paper.reproduction import Cells, Reproduction
 from manyheads.studies.paper.scales import Scale
 from manyheads.studies.paper.tables.common import skewed, with_heads
 
-# --- confidence: Section 4.2.2
-
 
 def _confidence(scale: Scale) -> Cells:
     at_0, at_100 = skewed(with_heads(scale, 3), 0), scale.mhd

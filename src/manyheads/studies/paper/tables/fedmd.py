@@ -9,8 +9,6 @@ from manyheads.studies.paper.results import CellResult
 from manyheads.studies.paper.scales import Scale
 from manyheads.studies.paper.tables.baselines import alone_cell
 
-# --- fedmd: Table 2
-
 
 def _fedmd(scale: Scale) -> Cells:
     given, steps = scale.fedmd, scale.mhd.training.steps

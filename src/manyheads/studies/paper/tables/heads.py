@@ -8,8 +8,6 @@ from manyheads.studies.paper.reproduction import Cells, Printed, Reproduction
 from manyheads.studies.paper.scales import Scale
 from manyheads.studies.paper.tables.common import SKEWS, skewed, with_heads
 
-# --- heads: Figure 4, Tables 7 and 8
-
 
 def heads_cell(skew: int, heads: int) -> str:
     return f"s = {skew}, {heads} head{'s' if heads > 1 else ''}"

@@ -9,8 +9,6 @@ from manyheads.studies.paper.scales import Scale
 from manyheads.studies.paper.tables.baselines import alone_cell, averaging_cell
 from manyheads.studies.paper.tables.fedmd import last_heads
 
-# --- heterogeneous: Section 4.5
-
 
 def _heterogeneous(scale: Scale) -> Cells:
     four = scale.mhd.with_values(

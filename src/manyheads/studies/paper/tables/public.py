@@ -6,8 +6,6 @@ from manyheads.studies.paper.measures import HEADS, LAST, PRIVATE, SHARED
 from manyheads.studies.paper.reproduction import Cells, Reproduction
 from manyheads.studies.paper.scales import Scale
 
-# --- public: Table 4
-
 
 def _public(scale: Scale) -> Cells:
     def made(**data: object) -> Experiment:

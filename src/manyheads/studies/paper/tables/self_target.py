@@ -6,8 +6,6 @@ from manyheads.studies.paper.reproduction import Cells, Reproduction
 from manyheads.studies.paper.scales import Scale
 from manyheads.studies.paper.tables.common import SKEWS, skewed, with_heads
 
-# --- self: Section 4.2.2
-
 
 def _self(scale: Scale) -> Cells:
     cells: Cells = {}

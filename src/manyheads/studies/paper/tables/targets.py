@@ -5,8 +5,6 @@ from manyheads.studies.paper.measures import HEADS, LAST, PRIVATE, SHARED
 from manyheads.studies.paper.reproduction import Cells, Reproduction
 from manyheads.studies.paper.scales import Scale
 
-# --- targets: Section 4.2.2
-
 
 def _targets_cell(targets: int) -> str:
     return f"{targets} target{'s' if targets > 1 else ''}"

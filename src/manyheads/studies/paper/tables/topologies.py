@@ -7,8 +7,6 @@ from manyheads.studies.paper.measures import HEADS, LAST, PRIVATE, SHARED, Measu
 from manyheads.studies.paper.reproduction import Cells, Reproduction
 from manyheads.studies.paper.scales import Scale
 
-# --- topologies: Figures 5 and 6
-
 
 def _topologies(scale: Scale) -> Cells:
     four = scale.mhd.with_values(

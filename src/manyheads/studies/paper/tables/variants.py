@@ -8,8 +8,6 @@ from manyheads.studies.paper.scales import Scale
 from manyheads.studies.paper.tables.common import all_public
 from manyheads.studies.paper.tables.heads import peaks_at_the_second
 
-# --- variants: Table 3
-
 
 def _variants(scale: Scale) -> Cells:
     def made(**knobs: object) -> Experiment:
