@@ -205,18 +205,18 @@ def test_without_a_gpu_it_says_first_how_long_it_takes(quick: Reproduction, monk
 )
 def test_a_section_or_a_range_may_be_several_tables(name: str, several: list[str]) -> None:
     output = call(name, "--show").output
-    assert all(f"{one}: nothing" in output for one in several)
+    assert all(f"{one}: none" in output for one in several)
     assert output.count(": none of it is stored") == len(several)
 
 
 def test_the_paper_s_names_need_no_quotes_and_may_stand_beside_ours() -> None:
     output = call("Table", "5", "self", "\N{SECTION SIGN}4.5", "--show").output
-    assert all(f"{one}: nothing" in output for one in ("self", "regularization", "heterogeneous"))
+    assert all(f"{one}: none" in output for one in ("self", "regularization", "heterogeneous"))
     assert output.count(": none of it is stored") == 3
     assert "--results REPOSITORY/experiments/mhd/results" in output
     assert refused("Table 12") == "error: Table 12: is not among what manyheads reproduce --list shows"
-    assert "Figs. 5-3: not one of" in refused("Figs. 5-3")
-    assert "Appendix C: not one of" in refused("Appendix C")
+    assert "Figs. 5-3: is not among" in refused("Figs. 5-3")
+    assert "Appendix C: is not among" in refused("Appendix C")
     assert "Table: unknown name" in refused("Table")
 
 
