@@ -13,7 +13,7 @@ import torch
 from hypothesis import settings
 
 from manyheads import Experiment
-from manyheads.made_here import PLACE
+from manyheads.provenance import STATE_VARIABLE
 
 # How long an example takes says nothing on a busy machine.
 settings.register_profile("manyheads", deadline=None)
@@ -56,7 +56,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def _state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What tests make is not recorded where this user's own runs are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(PLACE, str(tmp_path_factory.mktemp("state")))
+        patch.setenv(STATE_VARIABLE, str(tmp_path_factory.mktemp("state")))
         yield
 
 

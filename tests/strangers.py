@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from manyheads import Experiment, train
-from manyheads.made_here import PLACE
+from manyheads.provenance import STATE_VARIABLE
 from tests.conftest import TINY
 
 NAME = "runs.stranger.code"  # how that code is called from the folder in which `runs` lies
@@ -43,7 +43,7 @@ def make_run(at: Path, values: Mapping[str, object]) -> Path:
     folder.mkdir(parents=True)
     (folder / "code.py").write_text(CODE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(PLACE, str(at / "state"))
+        patch.setenv(STATE_VARIABLE, str(at / "state"))
         patch.setattr(sys, "path", [*sys.path])
         patch.chdir(at)
         train(Experiment(**TINY).with_values(**SHORT).with_values(**values), at / "made")

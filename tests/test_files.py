@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, folders that nobody else fills, and what is not opened."""
+"""Files that appear whole or not at all, folders that nobody else fills, and special files that are not opened."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ from manyheads.files import new_folder, open_file, read_file, write_whole
 
 
 def at_once(workers: int, work: Callable[[int], None]) -> list[BaseException]:
-    """Do the same in several threads at the same moment; return what went wrong in them."""
+    """Do the same in several threads at the same moment; return their errors."""
     together, problems = threading.Barrier(workers), list[BaseException]()
 
     def one(number: int) -> None:
@@ -73,7 +73,7 @@ def test_a_link_is_replaced_and_what_it_points_at_stays(tmp_path: Path) -> None:
     assert (tmp_path / "link").read_text() == "new"
 
 
-def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+def test_special_files_are_not_replaced(tmp_path: Path) -> None:
     pipe, folder = tmp_path / "pipe", tmp_path / "folder"
     os.mkfifo(pipe)
     folder.mkdir()
@@ -102,7 +102,7 @@ def test_only_plain_files_are_read(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "plain"
 
 
-def test_of_several_that_fill_a_folder_of_one_name_one_has_it(tmp_path: Path) -> None:
+def test_of_several_that_fill_folders_of_one_name_the_first_gets_it(tmp_path: Path) -> None:
     for round_ in range(10):
         place = tmp_path / f"round-{round_}"
 

@@ -1,4 +1,4 @@
-"""Who learns from whom."""
+"""Communication graphs: who learns from whom."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def graph(name: str, clients: int = 8, seed: int = 0, **options: Any) -> Communi
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_graph_names_existing_others_in_order(name: str) -> None:
-    """The contract of every entry of GRAPHS."""
+    """This is the contract of every entry of GRAPHS."""
     made = graph(name, **({"degree": 3} if name == "random_regular" else OPTIONS.get(name, {})))
     for client in range(8):
         neighbours = made.neighbours(client, step=0)
@@ -26,7 +26,7 @@ def test_every_graph_names_existing_others_in_order(name: str) -> None:
         assert set(neighbours) <= set(range(8)) - {client}
         assert neighbours, f"client {client} learns from nobody"
         assert neighbours == made.neighbours(client, step=10_000)
-    assert made.lonely([0]) == []
+    assert made.without_neighbours([0]) == []
 
 
 @pytest.mark.parametrize(
@@ -69,13 +69,13 @@ def test_phases_change_with_time() -> None:
     assert [made.neighbours(1, step) for step in (0, 9, 10, 14, 15, 999)] == [(0,), (0,), (2,), (2,), (0,), (0,)]
 
 
-def test_the_lonely_are_named() -> None:
-    assert graph("edges", clients=3, edges=[[0, 1], [2, 0]]).lonely([0, 5]) == [1]
+def test_clients_without_neighbours_are_named() -> None:
+    assert graph("edges", clients=3, edges=[[0, 1], [2, 0]]).without_neighbours([0, 5]) == [1]
     later = graph(
         "phases", clients=3, phases=[{"steps": 5, "name": "edges", "edges": [[0, 1], [2, 0]]}, {"name": "cycle"}]
     )
-    assert later.lonely([0, 4]) == [1]
-    assert later.lonely([0, 4, 8]) == []
+    assert later.without_neighbours([0, 4]) == [1]
+    assert later.without_neighbours([0, 4, 8]) == []
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Code by its import path: where it is found, and what is let in."""
+"""Code by its import path: where it is found, and when it may be imported."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from manyheads import ConfigurationError, RunError
-from manyheads.imports import Trust, files_of, find
+from manyheads.imports import Trust, files_of, import_named
 
 
 def anything(found: Any) -> bool:
@@ -17,7 +17,7 @@ def anything(found: Any) -> bool:
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package, and below it one that is a folder without `__init__.py`, in the working folder."""
+    """Make a package in the working folder, and in it a second one without `__init__.py`."""
     folder = tmp_path / "a_lab"
     (folder / "plain").mkdir(parents=True)
     (folder / "__init__.py").write_text("raise RuntimeError('imported')\n")
@@ -46,24 +46,24 @@ def test_what_lies_on_the_path_comes_before_the_working_folder(lab: Path, tmp_pa
     (installed / "both_lab.py").write_text("WHERE = 'installed'\n")
     Path("both_lab.py").write_text("WHERE = 'here'\n")
     sys.path.insert(0, str(installed))
-    assert find("both_lab:WHERE", "key", anything, "", Trust.in_user()) == "installed"
+    assert import_named("both_lab:WHERE", "key", anything, "", Trust.full()) == "installed"
     assert str(tmp_path) not in sys.path
     del sys.modules["both_lab"]
 
 
-def test_the_working_folder_is_on_the_path_only_for_code_that_is_let_in(lab: Path, tmp_path: Path) -> None:
+def test_the_working_folder_is_on_the_path_only_for_allowed_code(lab: Path, tmp_path: Path) -> None:
     Path("here_lab.py").write_text("WHERE = 'here'\n")
     with pytest.raises(RunError, match=r"here_lab\.py"):
-        find("here_lab:WHERE", "key", anything, "", Trust("a run"))
+        import_named("here_lab:WHERE", "key", anything, "", Trust("a run"))
     assert str(tmp_path) not in sys.path
-    assert find("here_lab:WHERE", "key", anything, "", Trust.in_user()) == "here"
+    assert import_named("here_lab:WHERE", "key", anything, "", Trust.full()) == "here"
     assert str(tmp_path) in sys.path
     del sys.modules["here_lab"]
 
 
 def test_one_line_says_what_would_be_imported(lab: Path) -> None:
     with pytest.raises(RunError) as refused:
-        find("a_lab.plain.nets:net", "model.backbone", anything, "a factory", Trust("runs/theirs"))
+        import_named("a_lab.plain.nets:net", "model.backbone", anything, "a factory", Trust("runs/theirs"))
     assert str(refused.value) == (
         f'runs/theirs: model.backbone = "a_lab.plain.nets:net" would import {lab / "__init__.py"}, '
         f"{lab / 'plain' / 'nets.py'}, and you did not make this folder here; read that code first, then say "
@@ -71,46 +71,46 @@ def test_one_line_says_what_would_be_imported(lab: Path) -> None:
     )
 
 
-def test_code_from_another_file_than_then_is_not_let_in(lab: Path, tmp_path: Path) -> None:
+def test_code_from_another_file_than_recorded_is_refused(lab: Path, tmp_path: Path) -> None:
     Path("moved_lab.py").write_text("WHERE = 'here'\n")
     trust = Trust("a run", {"moved_lab:WHERE": ("/elsewhere/moved_lab.py",)})
     with pytest.raises(RunError, match=r"and you made this folder with /elsewhere/moved_lab.py; read that code first"):
-        find("moved_lab:WHERE", "key", anything, "", trust)
+        import_named("moved_lab:WHERE", "key", anything, "", trust)
     known = Trust("a run", {"moved_lab:WHERE": (str(tmp_path / "moved_lab.py"),)})
-    assert find("moved_lab:WHERE", "key", anything, "", known) == "here"
-    assert known.own == known.known
+    assert import_named("moved_lab:WHERE", "key", anything, "", known) == "here"
+    assert known.imported == known.known
     del sys.modules["moved_lab"]
 
 
 def test_a_package_is_not_run_for_a_module_that_is_not_there(lab: Path) -> None:
     with pytest.raises(ConfigurationError, match=r'^key = "a_lab.nothing:net": cannot be imported'):
-        find("a_lab.nothing:net", "key", anything, "", Trust("a run"))
+        import_named("a_lab.nothing:net", "key", anything, "", Trust("a run"))
     assert "a_lab" not in sys.modules
 
 
 @pytest.mark.parametrize(
     "name", ["os:abort", "subprocess:Popen", "http.server:test", "antigravity:fly", "zlib:adler32"]
 )
-def test_python_s_own_modules_are_not_even_imported(name: str) -> None:
+def test_modules_of_the_standard_library_are_not_imported(name: str) -> None:
     loaded = set(sys.modules)
-    for trust in (Trust.in_user(), Trust("a run", said=True)):
+    for trust in (Trust.full(), Trust("a run", trust_code=True)):
         with pytest.raises(ConfigurationError, match="is a part of Python itself; needed: a factory"):
-            find(name, "model.backbone", anything, "a factory", trust)
+            import_named(name, "model.backbone", anything, "a factory", trust)
     assert set(sys.modules) == loaded
 
 
-def test_a_module_that_leaves_is_a_line(lab: Path) -> None:
+def test_a_module_that_exits_is_one_line(lab: Path) -> None:
     Path("leaving_lab.py").write_text("raise SystemExit(3)\n")
     with pytest.raises(ConfigurationError, match=r"cannot be imported: SystemExit: 3 \(leaving_lab.py, line 1\)"):
-        find("leaving_lab:net", "key", anything, "", Trust.in_user())
+        import_named("leaving_lab:net", "key", anything, "", Trust.full())
 
 
 def test_an_error_names_the_place_in_the_user_s_file(lab: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"RuntimeError: imported \(__init__.py, line 1\)"):
-        find("a_lab:net", "key", anything, "", Trust.in_user())
+        import_named("a_lab:net", "key", anything, "", Trust.full())
 
 
 def test_what_does_not_fit_is_named() -> None:
     for name, kind in (("torch.nn:Linear", "the class Linear"), ("torch.nn:init", "a module")):
         with pytest.raises(ConfigurationError, match=f'^key = "{name}": is {kind}; needed: a number$'):
-            find(name, "key", lambda found: isinstance(found, int), "a number", Trust.in_user())
+            import_named(name, "key", lambda found: isinstance(found, int), "a number", Trust.full())

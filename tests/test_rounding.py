@@ -1,4 +1,4 @@
-"""A machine that rounds otherwise has another fingerprint: equal fingerprints promise equal losses."""
+"""The fingerprint of rounding: equal fingerprints promise equal losses."""
 
 import json
 import os
@@ -27,7 +27,7 @@ print(json.dumps([torch.backends.cpu.get_cpu_capability(), rounding(), losses({G
 
 
 def elsewhere(switch: str, value: str) -> list[Any]:
-    """Vector instructions, fingerprint and losses of a machine that lacks something, as libraries can be told."""
+    """Return the vector instructions, fingerprint and losses of a process with less, by libraries' own switches."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], cwd=ROOT, env=os.environ | {switch: value}, stdout=subprocess.PIPE, check=True
     )
@@ -36,14 +36,14 @@ def elsewhere(switch: str, value: str) -> list[Any]:
 
 
 @pytest.mark.parametrize(("switch", "value"), [("ATEN_CPU_CAPABILITY", "default"), ("ONEDNN_MAX_CPU_ISA", "AVX2")])
-def test_who_rounds_alike_has_the_same_losses(switch: str, value: str) -> None:
+def test_equal_fingerprints_have_equal_losses(switch: str, value: str) -> None:
     instructions, fingerprint, found = elsewhere(switch, value)
     if instructions != torch.backends.cpu.get_cpu_capability():
         assert fingerprint != rounding()
     assert (fingerprint == rounding()) <= (found == losses(GOLDEN))
 
 
-def test_threads_have_no_part_in_it() -> None:
+def test_the_number_of_threads_does_not_matter() -> None:
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(before + 1)

@@ -1,14 +1,14 @@
-"""What can go wrong, as a tree; every message is one line that says what to change.
+"""The exceptions of manyheads, as a tree; every message is one line that says what to change.
 
 ManyheadsError
 ├── ConfigurationError   a key of the experiment: what was given and what is allowed
 │   └── ModelError       a model that does not do what a model must
 ├── DataError            a data file that does not hold what it should
 ├── RunError             a run folder or checkpoint that cannot be used
-├── SnapshotError        what a client received from another cannot be used
-├── TrainingError        a run that cannot go on (a loss that is not a number)
-├── WorkerLost             a process that trained some clients is gone; the run goes on from its last save
-└── Stopped              somebody asked to stop; the message says how to go on
+├── SnapshotError        an answer of another client that cannot be used
+├── TrainingError        a run that cannot continue (a loss that is not a number)
+├── WorkerLost           a process that trained some clients is gone; the run continues from its last save
+└── Stopped              somebody asked to stop; the message says how to continue
     └── Interrupted      a run in the middle of its steps, which continues from where it was saved
 """
 
@@ -40,11 +40,11 @@ class RunError(ManyheadsError):
 
 
 class SnapshotError(ManyheadsError):
-    """What a client received from another cannot be used."""
+    """An answer of another client cannot be used."""
 
 
 class TrainingError(ManyheadsError):
-    """Training cannot go on."""
+    """Training cannot continue."""
 
 
 class WorkerLost(ManyheadsError):

@@ -15,20 +15,20 @@ from typing import BinaryIO
 
 from manyheads.errors import RunError
 
-# Of what is still being written: the name that it will have, and a part that nobody else has.
+# The name of what is still being written: the final name, and a part that nobody else has.
 TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}\.partial", re.DOTALL)
 GIVE_ANOTHER = "remove it, or give another folder (on the command line: --out)"
 LONGEST_NAME = 200  # bytes; file systems take 255, and a temporary name is longer
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all, even if the machine stops in between.
+    """Write a file so that it appears whole or not at all, even if the machine stops in between.
 
     A file or a link of that name is replaced; what a link points at stays as it is.
     """
     beside = temporary(path)
-    with naming(path):
-        _refuse_what_is_no_file(path)
+    with path_in_errors(path):
+        _refuse_special_file(path)
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         try:
             try:
@@ -52,36 +52,36 @@ def write_all(descriptor: int, content: bytes) -> None:
 
 
 def read_file(path: Path, *, follow: bool = False) -> bytes:
-    """Return what is in a plain file. A pipe, a device or (unless it is to be followed) a link is an error."""
-    with naming(path), os.fdopen(open_file(path, os.O_RDONLY, follow=follow), "rb") as file:
+    """Return the content of a plain file; a pipe, a device or (without `follow`) a link is an error."""
+    with path_in_errors(path), os.fdopen(open_file(path, os.O_RDONLY, follow=follow), "rb") as file:
         return file.read()
 
 
 def open_file(path: Path, flags: int, *, follow: bool = False) -> int:
-    """Open a plain file, and nothing else: a pipe would keep us waiting, a link may lead anywhere."""
-    with naming(path):
+    """Open a plain file, and nothing else: a pipe would block, a link may lead anywhere."""
+    with path_in_errors(path):
         with contextlib.suppress(FileNotFoundError):
             mode = os.stat(path, follow_symlinks=follow).st_mode
             if not stat.S_ISREG(mode):
                 raise OSError(errno.EINVAL, "is a link" if stat.S_ISLNK(mode) else "is not a file")
-        once_more = 0 if follow else os.O_NOFOLLOW
-        return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC | once_more, 0o644)
+        no_follow = 0 if follow else os.O_NOFOLLOW  # it may have become a link since
+        return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC | no_follow, 0o644)
 
 
 def open_data(path: Path) -> BinaryIO:
-    """Open a plain file, or what a link leads to, for reading."""
+    """Open a plain file, or the one that a link leads to, for reading."""
     return os.fdopen(open_file(path, os.O_RDONLY, follow=True), "rb")
 
 
 def refuse_link(path: Path) -> None:
     """Refuse a link: what would be written or removed through it lies elsewhere."""
     if path.is_symlink():
-        raise RunError(f"{path}: is a link, which is not followed; put what it points at in its place")
+        raise RunError(f"{path}: is a link, which is not followed; replace it by what it points at")
 
 
 @contextlib.contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Let errors of the system name this path. Those of writing name none, others a temporary file."""
+def path_in_errors(path: Path) -> Iterator[None]:
+    """Make errors of the system name this path; those of writing name none, others a temporary file."""
     try:
         yield
     except OSError as error:
@@ -90,12 +90,12 @@ def naming(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Give a folder to fill, which gets its name at the end; where something fails, nothing is left behind.
+    """Give a folder to fill, which gets its name at the end; if anything fails, nothing is left behind.
 
-    Nobody else fills the same one. Of several that end up with one name, the first has it, the others are refused.
+    Nobody else fills the same one. Of several with one final name, the first gets it and the others are refused.
     """
     missing = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
-    with naming(path):
+    with path_in_errors(path):
         try:
             if missing:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -112,12 +112,12 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def temporary(path: Path) -> Path:
-    """Return a name beside `path` that nobody else has."""
+    """Return a name in the same folder that nobody else has."""
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether a name is that of one file or folder: it leads nowhere else, and a terminal can show it.
+    """Tell whether a name is that of one file or folder: it leads nowhere else, and a terminal can show it.
 
     >>> [is_plain_name(name) for name in ("client-0", "Zoë's ward", "../x", "/etc", "..", "a\\nb")]
     [True, True, False, False, False, False]
@@ -130,7 +130,7 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _refuse_what_is_no_file(path: Path) -> None:
+def _refuse_special_file(path: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         mode = path.lstat().st_mode
         if stat.S_ISDIR(mode):
@@ -141,7 +141,7 @@ def _refuse_what_is_no_file(path: Path) -> None:
 
 @contextlib.contextmanager
 def _held_folder(path: Path) -> Iterator[Path]:
-    """Make a folder with a temporary name and hold it, so that nobody takes it for abandoned."""
+    """Make a folder with a temporary name and lock it, so that nobody takes it for abandoned."""
     beside, held = temporary(path), -1
     while held < 0:
         beside.mkdir(exist_ok=True)
@@ -161,7 +161,7 @@ def _held_folder(path: Path) -> Iterator[Path]:
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Remove what commands left that were killed before they had filled a folder of this name."""
+    """Remove the temporary folders of commands that were killed before they had filled a folder of this name."""
     for other in path.parent.iterdir():
         found = TEMPORARY.fullmatch(other.name)
         if found is None or found["name"] != path.name or other.is_symlink() or not other.is_dir():

@@ -19,17 +19,23 @@ from manyheads.errors import ConfigurationError
 from manyheads.memory import check_memory
 from manyheads.seeds import generator
 
-LearnsFrom = tuple[tuple[int, ...], ...]  # for each client, those it learns from
+LearnsFrom = tuple[tuple[int, ...], ...]  # for each client, the ones it learns from
 
 
 class GraphKind(Protocol):
+    """A kind of graph: its fields are keys, its method makes the edges for a number of clients."""
+
     def learns_from(self, clients: int, rng: np.random.Generator) -> LearnsFrom:
-        """For each client, those it learns from, in ascending order."""
+        """Return for each client the ones it learns from, in ascending order."""
 
 
 @dataclass(frozen=True, config=CHECKED)
 class Complete:
-    """Everyone learns from everyone else."""
+    """A graph in which every client learns from every other one.
+
+    >>> Complete().learns_from(3, np.random.default_rng(0))
+    ((1, 2), (0, 2), (0, 1))
+    """
 
     def learns_from(self, clients: int, rng: np.random.Generator) -> LearnsFrom:
         check_memory(8 * clients**2, f"the edges of a complete graph of {clients:,}")
@@ -38,7 +44,11 @@ class Complete:
 
 @dataclass(frozen=True, config=CHECKED)
 class Cycle:
-    """Directed: i learns from i + 1 only, the last client from the first. Client i + h is h hops away."""
+    """A directed cycle: i learns from i + 1 only, the last client from the first. Client i + h is h hops away.
+
+    >>> Cycle().learns_from(3, np.random.default_rng(0))
+    ((1,), (2,), (0,))
+    """
 
     def learns_from(self, clients: int, rng: np.random.Generator) -> LearnsFrom:
         return tuple(((i + 1) % clients,) if clients > 1 else () for i in range(clients))
@@ -46,7 +56,11 @@ class Cycle:
 
 @dataclass(frozen=True, config=CHECKED)
 class Islands:
-    """Blocks of `size` consecutive clients; both ways inside a block, nothing between blocks."""
+    """Blocks of `size` consecutive clients: complete inside a block, no edges between blocks.
+
+    >>> Islands(size=2).learns_from(4, np.random.default_rng(0))
+    ((1,), (0,), (3,), (2,))
+    """
 
     size: int = Field(default=2, ge=2)
 
@@ -58,7 +72,11 @@ class Islands:
 
 @dataclass(frozen=True, config=CHECKED)
 class Chain:
-    """Both ways along a line: i learns from i - 1 and from i + 1; the two ends have one neighbour."""
+    """A line with edges both ways: i learns from i - 1 and i + 1; the two ends have one neighbour.
+
+    >>> Chain().learns_from(3, np.random.default_rng(0))
+    ((1,), (0, 2), (1,))
+    """
 
     def learns_from(self, clients: int, rng: np.random.Generator) -> LearnsFrom:
         return tuple(tuple(j for j in (i - 1, i + 1) if 0 <= j < clients) for i in range(clients))
@@ -66,7 +84,11 @@ class Chain:
 
 @dataclass(frozen=True, config=CHECKED)
 class Star:
-    """Both ways between client 0 and each other client; the others do not hear each other."""
+    """Edges both ways between client 0 and each other client, and no others.
+
+    >>> Star().learns_from(3, np.random.default_rng(0))
+    ((1, 2), (0,), (0,))
+    """
 
     def learns_from(self, clients: int, rng: np.random.Generator) -> LearnsFrom:
         return tuple(tuple(range(1, clients)) if i == 0 else (0,) for i in range(clients))
@@ -74,7 +96,11 @@ class Star:
 
 @dataclass(frozen=True, config=CHECKED)
 class RandomRegular:
-    """Both ways along the edges of a random graph in which each client has `degree` neighbours."""
+    """A random graph with edges both ways in which each client has `degree` neighbours.
+
+    >>> RandomRegular(degree=2).learns_from(3, np.random.default_rng(0))
+    ((1, 2), (0, 2), (0, 1))
+    """
 
     degree: int = Field(default=3, ge=1)
 
@@ -92,7 +118,11 @@ class RandomRegular:
 
 @dataclass(frozen=True, config=CHECKED)
 class Edges:
-    """Explicit directed edges: [i, j] says that i learns from j."""
+    """Explicit directed edges: [i, j] says that i learns from j.
+
+    >>> Edges(edges=[[0, 1], [2, 1]]).learns_from(3, np.random.default_rng(0))
+    ((1,), (), (1,))
+    """
 
     edges: list[list[int]]
 
@@ -134,7 +164,12 @@ GRAPHS: dict[str, type[GraphKind]] = {
 
 
 class CommunicationGraph:
-    """Who learns from whom, at every step: a fixed graph, or one phase after another."""
+    """The graph of who learns from whom at every step: fixed, or one phase after another.
+
+    >>> graph = CommunicationGraph(GraphConfig(name="cycle"), clients=4, seed=0)
+    >>> graph.neighbours(3, step=0), graph.hops(step=0)[0]
+    ((0,), [0, 1, 2, 3])
+    """
 
     def __init__(self, config: GraphConfig, clients: int, seed: int) -> None:
         self.clients = clients
@@ -142,15 +177,15 @@ class CommunicationGraph:
 
     @property
     def changes(self) -> bool:
-        """Whether it has several phases."""
+        """True if it has several phases."""
         return len(self._phases) > 1
 
     def edges(self) -> set[tuple[int, int]]:
-        """Every (i, j) such that i learns from j at some time."""
+        """Return every (i, j) such that i learns from j at some time."""
         return {(i, j) for _, learns_from in self._phases for i, others in enumerate(learns_from) for j in others}
 
     def hops(self, step: int) -> list[list[int | None]]:
-        """[i][j]: over how many edges of the graphs up to `step` knowledge of j reaches i; None: over none."""
+        """Return [i][j]: over how many edges of the graphs up to `step` knowledge of j reaches i; None: not at all."""
         import networkx
 
         edges = networkx.DiGraph()
@@ -162,12 +197,12 @@ class CommunicationGraph:
         return [[away[i].get(j) for j in range(self.clients)] for i in range(self.clients)]
 
     def neighbours(self, client: int, step: int) -> tuple[int, ...]:
-        """Those that `client` learns from at `step`."""
+        """Return the clients that `client` learns from at `step`."""
         current = [learns_from for start, learns_from in self._phases if start <= step][-1]
         return current[client]
 
-    def lonely(self, steps: Iterable[int]) -> list[int]:
-        """The clients that have nobody to learn from at any of these steps."""
+    def without_neighbours(self, steps: Iterable[int]) -> list[int]:
+        """Return the clients that have nobody to learn from at any of these steps."""
         alone = set(range(self.clients))
         for step in steps:
             alone -= {client for client in alone if self.neighbours(client, step)}
@@ -177,7 +212,7 @@ class CommunicationGraph:
 
 
 def with_defaults(config: GraphConfig) -> GraphConfig:
-    """`[graph]` with every key that its kind has."""
+    """Return `[graph]` with every key that its kind has."""
     phases = _parse(config)
     if config.name == "phases":
         return GraphConfig(name="phases", phases=[phase.keys() for phase in phases])  # type: ignore[call-arg]
@@ -186,7 +221,7 @@ def with_defaults(config: GraphConfig) -> GraphConfig:
 
 @dataclasses.dataclass(frozen=True)
 class _Phase:
-    """One graph of a run, from step `start` on; a fixed graph is a single phase."""
+    """One graph of a run from step `start` on; a fixed graph is a single phase."""
 
     number: int
     start: int

@@ -1,8 +1,8 @@
-"""Code that an experiment names by its import path, `package.module:name`: whether it may run, and what it is.
+"""Import code that an experiment names by its path, `package.module:name`, if that may run.
 
-To import a file is to run it. What a user's own experiment names is imported. What a run folder or an export names may
-have been written by a stranger: it is imported where this user made that folder here (`made_here.py`), from the same
-files as then, or where the user says so. The decision is a `Trust`, which travels with the experiment, also to workers.
+To import a file is to run it. Code that a user's own experiment names is imported. Code that a run folder or an export
+names may be a stranger's: it is imported if this user made that folder here (`provenance.py`), from the same files as
+then, or if the user says so. The decision is a `Trust`, which travels with the experiment, also to workers.
 """
 
 import importlib
@@ -17,31 +17,31 @@ from typing import Any
 from manyheads.config.messages import nearest
 from manyheads.errors import ConfigurationError, RunError
 
-Files = tuple[str, ...]  # that importing a module runs: of the packages that it lies in, then its own
-Code = dict[str, Files]  # by the name under which an experiment asks for it
+Files = tuple[str, ...]  # all that importing a module runs: the files of its packages, then its own
+Code = dict[str, Files]  # by the import path that an experiment gives
 
 
 @dataclass(frozen=True)
 class Trust:
-    """Whose word it is that names code, and which code that may be."""
+    """The decision which code may be imported, given who named it."""
 
-    folder: str = "nobody knows whose this is"  # the run folder or export that names it
-    known: Mapping[str, Files] | None = field(default_factory=dict)  # None: the user names it, it may be anything
-    said: bool = False  # the user said --trust-code
-    own: Code = field(default_factory=dict, compare=False)  # what was imported without that word
+    folder: str = "unknown origin"  # the run folder or export that names the code
+    known: Mapping[str, Files] | None = field(default_factory=dict)  # None: the user names it, so it may be any
+    trust_code: bool = False  # the user said --trust-code
+    imported: Code = field(default_factory=dict, compare=False)  # what was imported without --trust-code
 
     @classmethod
-    def in_user(cls) -> "Trust":
-        """What a user's own experiment names."""
+    def full(cls) -> "Trust":
+        """Return the trust in code that the user's own experiment names: any."""
         return cls(known=None)
 
     def check(self, name: str, key: str, files: Files) -> None:
-        """Raise where code from these files must not be imported."""
+        """Raise if code from these files must not be imported."""
         if self.known is None or (files and self.known.get(name) == files):
-            self.own[name] = files
-        elif not files and not self.said:  # to look further, packages would have to be imported
+            self.imported[name] = files
+        elif not files and not self.trust_code:  # to look further, packages would have to be imported
             raise ConfigurationError(f'{key} = "{name}": cannot be imported: there is no such module')
-        elif not self.said:
+        elif not self.trust_code:
             then = self.known.get(name)
             why = f"you made this folder with {then[-1]}" if then else "you did not make this folder here"
             raise RunError(
@@ -50,20 +50,20 @@ class Trust:
             )
 
 
-def find(name: str, key: str, fits: Callable[[Any], bool], what: str, trust: Trust) -> Any:
-    """Return what `package.module:name` stands for, where it may be imported and `fits`.
+def import_named(name: str, key: str, fits: Callable[[Any], bool], what: str, trust: Trust) -> Any:
+    """Return the object that `package.module:name` names, if it may be imported and `fits`.
 
     Args:
         name: the import path, as the experiment gives it.
         key: where the experiment gives it, such as `model.backbone`.
-        fits: whether something is of the kind that is needed; nothing else is ever called.
+        fits: tells whether an object is of the kind that is needed; others are never called.
         what: that kind, in words.
-        trust: whose word it is that names the code.
+        trust: which code may be imported.
     """
     module, _, attribute = name.partition(":")
     said = f'{key} = "{name}"'
     files = files_of(module)
-    if _is_python_s_own(module, files):
+    if _in_standard_library(module, files):
         raise ConfigurationError(f"{said}: {module} is a part of Python itself; needed: {what}")
     trust.check(name, key, files)
     try:
@@ -77,7 +77,7 @@ def find(name: str, key: str, fits: Callable[[Any], bool], what: str, trust: Tru
     except ConfigurationError:
         raise
     except (Exception, SystemExit) as error:  # whatever the user's file raises when it is read
-        raise ConfigurationError(f"{said}: cannot be imported: {first_line(error)}") from None
+        raise ConfigurationError(f"{said}: cannot be imported: {describe_error(error)}") from None
     if not fits(found):
         kind = f"the class {found.__name__}" if isinstance(found, type) else f"a {type(found).__name__}"
         raise ConfigurationError(f"{said}: is {kind}; needed: {what}")
@@ -85,15 +85,15 @@ def find(name: str, key: str, fits: Callable[[Any], bool], what: str, trust: Tru
 
 
 def files_of(module: str) -> Files:
-    """Return the files that importing a module would run; none where it is not found. Nothing is imported for that.
+    """Return the files that importing a module would run, without importing anything; none if it is not found.
 
-    It is looked for where Python does, and then in the working folder.
+    The search goes through Python's path, then the working folder.
     """
     return _files(module, None) or _files(module, [*sys.path, os.getcwd()])
 
 
 def _files(module: str, path: list[str] | None) -> Files:
-    """As `files_of`. `importlib.util.find_spec("a.b")` would import a."""
+    """Return the files of a module below a path; `importlib.util.find_spec("a.b")` would import a."""
     files: list[str] = []
     within = ""
     for number, part in enumerate(module.split(".")):
@@ -110,7 +110,7 @@ def _files(module: str, path: list[str] | None) -> Files:
 
 
 def _loaded(name: str) -> ModuleSpec | None:
-    """Where a module came from that was imported already: to import it again runs nothing."""
+    """Return the origin of a module that is imported already: to import it again runs nothing."""
     module = sys.modules.get(name)
     if module is None:
         return None
@@ -121,22 +121,22 @@ def _loaded(name: str) -> ModuleSpec | None:
 
 
 def _spec(part: str, path: list[str] | None) -> ModuleSpec | None:
-    """Below a path, or where all finders of Python look. Its last name is enough for that, and asks for no parent."""
+    """Find a module by its last name, which needs no parent, below a path or with all of Python's finders."""
     if path is not None:
         return PathFinder.find_spec(part, path)
     specs = (finder.find_spec(part, None) for finder in sys.meta_path if hasattr(finder, "find_spec"))
     return next((spec for spec in specs if spec is not None), None)
 
 
-def _is_python_s_own(module: str, files: Files) -> bool:
-    """No model and no algorithm lies in the standard library; `http.server:test` would serve the working folder."""
+def _in_standard_library(module: str, files: Files) -> bool:
+    """Tell whether a module is Python's own: none holds a model, and `http.server:test` would serve this folder."""
     library = os.path.realpath(os.path.dirname(os.__file__))
     within = bool(files) and (not os.path.isabs(files[0]) or os.path.commonpath([files[0], library]) == library)
     return within and module.partition(".")[0] in sys.stdlib_module_names
 
 
-def first_line(error: BaseException) -> str:
-    """What was raised, and the last place outside torch, importlib and this package that it came through."""
+def describe_error(error: BaseException) -> str:
+    """Return an error in one line, with the last place outside torch, importlib and this package."""
     text = str(error).strip()
     said = f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
     others = [sys.modules[name].__file__ for name in ("torch", "importlib", "manyheads") if name in sys.modules]

@@ -1,4 +1,4 @@
-"""How much memory this machine has, and what to say if it is too little."""
+"""The memory of this machine, checked before it is needed; and what to say if it is too little."""
 
 import contextlib
 import errno
@@ -10,12 +10,12 @@ from pathlib import Path
 
 from manyheads.errors import ManyheadsError, TrainingError
 
-KNOBS = "lower training.batch_size, training.public_batch_size, model.width, clients or algorithm.pool_size"
+ADVICE = "lower training.batch_size, training.public_batch_size, model.width, clients or algorithm.pool_size"
 OF_CONTAINERS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def machine_memory() -> int:
-    """Return the bytes that a process may use at most: those of the machine or, in a container, of that."""
+    """Return the largest number of bytes that a process may use, on this machine or in its container."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for file in OF_CONTAINERS:
         with contextlib.suppress(OSError, ValueError):  # there is none, or it says "max"
@@ -27,14 +27,15 @@ def machine_memory() -> int:
 def check_memory(needed: int, what: str) -> None:
     """Raise a MemoryError before anything is allocated, if more is needed than the machine has.
 
-    A machine that has little left gives what it is asked for, and then kills whoever fills it.
+    A machine with too little left grants a request all the same, and later kills the process that uses it.
     """
     if needed > machine_memory():
         raise MemoryError(f"{what} would take {gigabytes(needed)}, and this machine has {gigabytes(machine_memory())}")
 
 
 def gigabytes(count: int) -> str:
-    """
+    """Return a number of bytes as text.
+
     >>> gigabytes(24_500_000_000)
     '24.5 GB'
     """
@@ -42,8 +43,8 @@ def gigabytes(count: int) -> str:
 
 
 @contextlib.contextmanager
-def enough_memory(advice: str = KNOBS, kind: type[ManyheadsError] = TrainingError) -> Iterator[None]:
-    """Where memory runs out, that of a GPU or the machine's: raise one line that says what needs less."""
+def enough_memory(advice: str = ADVICE, kind: type[ManyheadsError] = TrainingError) -> Iterator[None]:
+    """Turn errors about too little memory, of a GPU or the machine, into one line that says what needs less."""
     try:
         yield
     except (MemoryError, RuntimeError, OSError) as error:
@@ -54,7 +55,7 @@ def enough_memory(advice: str = KNOBS, kind: type[ManyheadsError] = TrainingErro
 
 
 def ran_out(error: Exception) -> bool:
-    """Whether an error says that there was too little memory; torch has a class for a GPU's only."""
+    """Tell whether an error is about too little memory; torch has a class for that of a GPU only."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     told = "can't allocate memory" in str(error) or "Storage size calculation overflowed" in str(error)

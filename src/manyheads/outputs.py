@@ -1,4 +1,4 @@
-"""What a model says about a batch, and the letters that name the axes of tensors throughout manyheads.
+"""The outputs of a model for a batch, and the letters that name the axes of tensors throughout manyheads.
 
 B samples        C classes        E embedding width     H heads, the main one first
 K auxiliary heads (H - 1)         J candidates          S steps of a window
@@ -12,9 +12,15 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Outputs:
-    """The answer of a model, own or foreign, to a batch: all that one client ever learns of another."""
+    """The outputs of a model, own or foreign, for a batch: all that one client ever learns of another.
+
+    >>> import torch
+    >>> outputs = Outputs(torch.tensor([[[0.5, 0.5], [0.75, 0.25]]]), embedding_BE=None)  # 1 sample, 2 heads, 2 classes
+    >>> outputs.probabilities_BHC[:, 1].argmax(-1)  # the class that auxiliary head 1 predicts
+    tensor([0])
+    """
 
     probabilities_BHC: Tensor
-    embedding_BE: Tensor | None  # None where it is not sent
-    confidence_BH: Tensor | None = None  # where the owner measures it; otherwise it follows from probabilities
-    known_B: Tensor | None = None  # where something is said about a sample; None: about all
+    embedding_BE: Tensor | None  # None: it was not sent
+    confidence_BH: Tensor | None = None  # as the owner measured it; None: it follows from probabilities
+    known_B: Tensor | None = None  # the samples with a prediction; None: all

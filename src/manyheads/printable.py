@@ -2,13 +2,13 @@
 
 import re
 
-# Control characters, among them those that begin an escape sequence or a new line; what turns the direction of writing;
-# and halves of a character, which stand for bytes that are not UTF-8.
+# Control characters, among them those that begin an escape sequence or a new line; those that turn the direction of
+# writing; and halves of a character, which stand for bytes that are not UTF-8.
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    r"""Return the text in one line, with an escape such as \x1b for each character that is none to look at.
+    r"""Return the text in one line, with an escape such as \x1b for each character that cannot be shown.
 
     >>> print(printable("cat\x1b[2J"))
     cat\x1b[2J

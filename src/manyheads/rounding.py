@@ -1,8 +1,8 @@
-"""Whether two machines round alike: a fingerprint of what this one makes of a few reference operations.
+"""The fingerprint of how this machine rounds: a hash of the results of a few reference operations.
 
-The name of a processor does not say it, nor do its vector instructions: oneDNN and MKL choose among kernels by maker,
-by size of caches and by shape, and each sums in an order of its own. So it is asked. Where fingerprints are equal, and
-the versions of PyTorch, the same experiment gives the same bits; where they are not, last bits may differ.
+A processor's name does not tell, nor do its vector instructions: oneDNN and MKL choose among kernels by maker, size of
+caches and shape, and each sums in its own order. So it is tried out. If fingerprints and versions of PyTorch are equal,
+the same experiment gives the same bits; if not, last bits may differ.
 
 The operations are PyTorch's, not this package's models: a change of our code must not look like another machine. Their
 shapes, and how they lie in memory, are those of training. `python -m manyheads.rounding` prints the fingerprint.
@@ -59,13 +59,13 @@ def numbers(*shape: int) -> Tensor:
 
 
 def channels_last(*shape: int) -> Tensor:
-    """Return numbers that lie in memory as our images and kernels do, also where there is one channel."""
+    """Return numbers in the memory order of our images and kernels, even with one channel."""
     first, channels, height, width = shape
     return numbers(first, height, width, channels).permute(0, 3, 1, 2)
 
 
 def _step(batch: int, size: int, channels: int, width: int, heads: int) -> Results:
-    """A step of a small network that others teach, from images to gradients, and every result on the way."""
+    """Yield every result of a step of a small network that others teach, from images to gradients."""
     x, learnt = channels_last(batch, channels, size, size), list[Tensor]()
     for stage, (before, after) in enumerate(pairwise((channels, width, 2 * width, 4 * width))):
         own = (channels_last(after, before, 3, 3), 1.0 + numbers(after), numbers(after))
@@ -92,7 +92,7 @@ def _step(batch: int, size: int, channels: int, width: int, heads: int) -> Resul
 
 
 def _kernels() -> Results:
-    """Convolutions of ResNets: a shortcut (not below 16 channels: models/resnet.py), many channels, a large stem."""
+    """Yield convolutions of ResNets: a shortcut (from 16 channels: models/resnet.py), many channels, a large stem."""
     for after, before, kernel, stride, size in ((32, 16, 1, 2, 8), (64, 64, 3, 1, 4), (16, 3, 7, 2, 16)):
         x, weight = channels_last(4, before, size, size), channels_last(after, before, kernel, kernel)
         y = F.conv2d(x.requires_grad_(), weight.requires_grad_(), stride=stride, padding=kernel // 2)
@@ -100,7 +100,7 @@ def _kernels() -> Results:
 
 
 def _optimizer() -> Results:
-    """SGD with momentum and weight decay, and the mean of several models."""
+    """Yield SGD with momentum and weight decay, and means of several models."""
     weights, momentum, gradient = numbers(1_003), numbers(1_003).flip(0), numbers(1_003).square()
     gradient.add_(weights, alpha=5e-4)
     momentum.mul_(0.9).add_(gradient)
@@ -110,7 +110,7 @@ def _optimizer() -> Results:
 
 
 def _density() -> Results:
-    """A density model of embeddings: fitted, and asked."""
+    """Yield a density model of embeddings and its distances."""
     unit, eye = F.normalize(numbers(300, 16), dim=-1), torch.eye(16)
     means = F.one_hot(torch.arange(300) % CLASSES, CLASSES).float().T @ unit / 30.0
     lower = torch.linalg.cholesky(unit.T @ unit / 300 + 0.01 * eye)
@@ -120,7 +120,7 @@ def _density() -> Results:
 
 
 def _functions(size: int) -> Results:
-    """Elementary functions, which take several numbers at once and the last ones singly; sums of many."""
+    """Yield elementary functions, which treat the last numbers of a row singly, and sums of many numbers."""
     x = 6.0 * numbers(size + 3)
     yield from (f(x) for f in (torch.exp, torch.tanh, torch.sigmoid, torch.erf))
     yield from (f(x.abs() + 0.1) for f in (torch.log, torch.sqrt, torch.rsqrt, torch.reciprocal))
@@ -130,7 +130,7 @@ def _functions(size: int) -> Results:
 
 
 def _draws() -> Results:
-    """First weights."""
+    """Yield draws of first weights."""
     yield torch.from_numpy(np.random.Generator(np.random.Philox(key=1)).standard_normal(1_000, dtype=np.float32))
 
 

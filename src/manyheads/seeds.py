@@ -13,7 +13,7 @@ EVERYONE = -1  # the client of draws that all clients share
 
 
 def generator(seed: int, purpose: str, client: int = EVERYONE, step: int = 0) -> np.random.Generator:
-    """The generator of one named choice; the same name gives the same draws, different names independent ones.
+    """Return the generator of one named choice: the same name gives the same draws, different names independent ones.
 
     Philox is counter-based: seed, purpose and client make its key, the step the highest word of its counter.
 

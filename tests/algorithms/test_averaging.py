@@ -1,4 +1,4 @@
-"""Averaging of weights against means made by hand."""
+"""Averaging of weights, compared with means made by hand."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def averaging(tiny: Experiment, **values: Any) -> Experiment:
 
 
 def three_steps(experiment: Experiment) -> tuple[Ensemble, list[Tensor], list[Tensor]]:
-    """Clients before their first averaging, with their weights and momenta then."""
+    """Return clients before their first averaging, with their weights and momenta then."""
     ensemble = assemble(experiment)
     exchange(ensemble, step=0)
     PlainTrainer().train(ensemble.clients, ensemble.resolved.algorithm, Window(0, 3), lambda _: None)
@@ -65,7 +65,7 @@ def test_statistics_of_batchnorm_are_averaged_like_weights(tiny: Experiment) -> 
 
 
 def test_the_optimizer_goes_on_from_the_mean(tiny: Experiment) -> None:
-    """The module's parameters are still views of the averaged tensor."""
+    """After averaging, the module's parameters are still views of the flat tensor."""
     ensemble, _, _ = three_steps(averaging(tiny))
     exchange(ensemble, step=3)
     client = ensemble.clients[1]
@@ -105,7 +105,7 @@ def test_gossip_on_a_cycle_is_the_mean_with_the_one_it_learns_from(tiny: Experim
 
 @pytest.mark.parametrize("average_every", [3, 7, 10, 50])
 def test_a_run_ends_averaged_and_is_judged_averaged(tiny: Experiment, average_every: int) -> None:
-    """10 steps: whether or not `average_every` divides them."""
+    """It averages at the end of 10 steps, whether or not `average_every` divides them."""
     short = averaging(tiny, training={"steps": 10}, algorithm={"average_every": average_every})
     result = train(short)
     assert {client.state.values.numpy().tobytes() for client in result.clients} == {
@@ -116,7 +116,7 @@ def test_a_run_ends_averaged_and_is_judged_averaged(tiny: Experiment, average_ev
 
 
 def test_bytes_are_one_mean_from_everybody_or_one_model_from_each_neighbour(tiny: Experiment) -> None:
-    """At steps 3, 6, 9 and 10."""
+    """Averagings are at steps 3, 6, 9 and 10."""
     short = averaging(tiny, clients=4, training={"steps": 10})
     for graph, models in (("complete", [1, 1, 1, 1]), ("cycle", [1, 1, 1, 1]), ("chain", [1, 2, 2, 1])):
         ensemble = assemble(short.with_values(graph={"name": graph}))

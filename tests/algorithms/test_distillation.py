@@ -1,4 +1,4 @@
-"""Eq. 2 to 5 against loops that follow the paper's sums term by term, in float64: values and gradients."""
+"""Eq. 2 to 5 compared with loops that follow the paper's sums term by term, in float64: values and gradients."""
 
 import math
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def loop_softmax(logits: Vector) -> Vector:
 def loop_targets(
     own: Tensor, foreign: list[Tensor], measure: str, select: Select, same_level: bool, self_target: bool, draw: Tensor
 ) -> list[list[list[Vector]]]:
-    """For each sample and auxiliary head the distributions that it learns, from logits, one at a time."""
+    """Return for each sample and auxiliary head the distributions that it learns, one at a time."""
     learnt: list[list[list[Vector]]] = []
     for b in range(len(own)):
         learnt.append([])
@@ -63,7 +63,7 @@ def loop_targets(
 
 
 def loop_cross_entropy(own: Tensor, learnt: list[list[list[Vector]]]) -> float:
-    """Eq. 3 to 5 as sums over samples, heads, targets and classes."""
+    """Return Eq. 3 to 5 as sums over samples, heads, targets and classes."""
     total = 0.0
     for b in range(len(own)):
         for k in range(1, own.shape[1]):
@@ -116,7 +116,7 @@ def numeric_gradient(function: Callable[[Tensor], float], at: Tensor) -> Tensor:
 @pytest.mark.parametrize("select", ["most_confident", "random", "all"])
 @pytest.mark.parametrize("same_level", [False, True])
 def test_prediction_gradient_flows_into_the_student_only(select: Select, same_level: bool) -> None:
-    """The gradient is that of the loops with the targets held fixed; targets and the main head get none."""
+    """The gradient is that of the loops with fixed targets; targets and the main head get none."""
     rng = torch.Generator().manual_seed(7)
     own, *foreign = torch.randn(3, 2, HEADS, CLASSES, dtype=torch.float64, generator=rng)
     draw = torch.rand(2, HEADS - 1, dtype=torch.float64, generator=rng)
@@ -204,7 +204,7 @@ def test_random_selection_needs_draws() -> None:
 
 
 def test_ramp() -> None:
-    """Zero while it holds, then a straight line up to one; hold = rise = 0 is the paper."""
+    """The factor is zero while it holds, then a straight line up to one; hold = rise = 0 is the paper."""
     factors = [ramp_factor(step, 100, 0.1, 0.3) for step in (0, 9, 10, 25, 40, 99)]
     assert factors == pytest.approx([0.0, 0.0, 0.0, 0.5, 1.0, 1.0])
     assert {ramp_factor(step, 100, 0.0, 0.0) for step in range(100)} == {1.0}

@@ -1,4 +1,4 @@
-"""FedMD against consensus, losses and phases made by hand."""
+"""FedMD, compared with a consensus, losses and phases made by hand."""
 
 import re
 from typing import Any
@@ -26,7 +26,7 @@ ROUND = {"name": "fedmd", "first_private_steps": 4, "digest_steps": 5, "revisit_
 
 
 def fedmd(tiny: Experiment, knobs: dict[str, Any] | None = None, **values: Any) -> Experiment:
-    """Four private steps and two rounds of eight."""
+    """Return an experiment of four private steps and two rounds of eight."""
     return tiny.with_values(algorithm=ROUND).with_values(algorithm=knobs or {}).with_values(**values)
 
 
@@ -120,7 +120,7 @@ def test_the_digest_loss_is_the_distance_to_the_consensus(tiny: Experiment) -> N
 
 
 def test_phases_follow_each_other(tiny: Experiment) -> None:
-    """Three steps on the labelled public set, two private ones, then rounds of 2 + 3."""
+    """Three steps on the labelled public set and two private ones come first, then rounds of 2 + 3."""
     knobs = {"first_public_steps": 3, "first_private_steps": 2, "digest_steps": 2, "revisit_steps": 3}
     ensemble = assemble(fedmd(tiny, knobs, training={"steps": 15}))
     client, seen = ensemble.clients[0], []
@@ -159,7 +159,7 @@ def test_pixels_that_a_phase_does_not_need_are_not_gathered(tiny: Experiment) ->
 def test_clients_are_judged_after_digest_and_after_revisit(
     tiny: Experiment, every: int, expected: list[tuple[int, str]]
 ) -> None:
-    """The last of each before a regular evaluation."""
+    """The last digest and the last revisit before a regular evaluation are evaluated, too."""
 
     class Listener(SilentObserver):
         def __init__(self) -> None:
@@ -182,7 +182,7 @@ def test_clients_are_judged_after_digest_and_after_revisit(
 
 @pytest.mark.parametrize("steps", [3, 11, 13, 19, 21, 1_000])
 def test_steps_that_do_not_fit_are_refused_with_some_that_do(tiny: Experiment, steps: int) -> None:
-    """4 + 8 per round: 12, 20, 28, ..."""
+    """Runs of 4 + 8 per round have 12, 20, 28, ... steps."""
     with pytest.raises(ConfigurationError) as error:
         resolve(fedmd(tiny, training={"steps": steps, "warmup_steps": 0}))
     assert "\n" not in str(error.value)
@@ -231,7 +231,7 @@ def test_different_models_may_learn_from_each_other(tiny: Experiment) -> None:
 
 
 def test_bytes_are_one_consensus_from_everybody_or_one_table_from_each_neighbour(tiny: Experiment) -> None:
-    """Two rounds, 40 rows of 10 + 4 * 10 bytes beside the header."""
+    """Two rounds send 40 rows of 10 + 4 * 10 bytes beside the header."""
     for graph, tables in (("complete", [1, 1, 1, 1]), ("chain", [1, 2, 2, 1])):
         ensemble = assemble(fedmd(tiny, {"alignment_samples": 40}, clients=4, graph={"name": graph}))
         train_by_hand(ensemble)
@@ -251,7 +251,7 @@ def test_its_own_knobs_are_the_defaults() -> None:
 
 
 def test_steps_on_public_data_use_up_no_private_samples(tiny: Experiment) -> None:
-    """Private training goes through the private stream without gaps, however long digesting takes."""
+    """Private training takes the private stream without gaps, however long a digest is."""
     ensemble = assemble(fedmd(tiny))
     client, algorithm = ensemble.clients[1], ensemble.resolved.algorithm
     private_steps = [*range(4), *range(9, 12), *range(17, 20)]

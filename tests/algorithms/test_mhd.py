@@ -1,4 +1,4 @@
-"""Eq. 1 as a whole, put together by hand from what the drawn snapshots say."""
+"""Eq. 1 as a whole, put together by hand from the outputs of the drawn snapshots."""
 
 import numpy as np
 import pytest

@@ -199,7 +199,7 @@ def test_an_algorithm_in_the_working_folder_is_found(tiny_file: Path) -> None:
         (["algorithm={name=':x'}"], 'algorithm.name = ":x": cannot be imported'),
         (
             ["algorithm={name='torch.nn:Linear'}"],
-            "is the class Linear; needed: a frozen dataclass below manyheads.algorithms.base.Algorithm",
+            "is the class Linear; needed: a frozen dataclass that inherits from manyheads.algorithms.base.Algorithm",
         ),
         (["algorithm.confidence=maximum"], 'algorithm.confidence = "maximum": unknown confidence'),
         (["algorithm.select=some"], "algorithm.select"),

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from manyheads import Experiment
 from manyheads.cli import commands, main
-from manyheads.made_here import PLACE
+from manyheads.provenance import STATE_VARIABLE
 from tests.strangers import CODE, NAME, SHORT, ran
 
 pytestmark = pytest.mark.usefixtures("blank_pictures")
@@ -47,7 +47,7 @@ def test_seeds_of_one_s_own_experiment_go_on_unasked(
     command = ["run", "own.toml", "--seeds", "2", "--quiet"]
     assert CliRunner().invoke(commands.app, command).exit_code == 0
     Path("runs/own/seed-1/summary.json").unlink()
-    monkeypatch.setenv(PLACE, str(tmp_path / "lost"))
+    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "lost"))
     again = CliRunner().invoke(commands.app, command)
     assert again.exit_code == 0, again.output
     assert Path("runs/own/seed-1/summary.json").exists()

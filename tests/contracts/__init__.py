@@ -68,12 +68,12 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def experiment(case: str, **values: Any) -> Experiment:
-    """A case, with further values."""
+    """Return the experiment of a case, with further values."""
     return Experiment(**TINY).with_values(**SHORT).with_values(**CASES[case]).with_values(**values)
 
 
 def train_by_hand(ensemble: Ensemble, before_exchange: Callable[[int], None] | None = None) -> Tensor:
-    """The loop over windows without records; returns the losses, steps x (client 0's terms, client 1's, ...)."""
+    """Run the loop over windows without records; return losses, steps x (client 0's terms, client 1's, ...)."""
     losses, steps = [], ensemble.resolved.experiment.training.steps
     with one_thread():
         exchange(ensemble, step=0)
@@ -87,23 +87,23 @@ def train_by_hand(ensemble: Ensemble, before_exchange: Callable[[int], None] | N
 
 
 def stored_images(samples: Samples) -> Tensor:
-    """Of the whole set that the samples are part of: a test may change them where they lie."""
+    """Return the images of the whole set that the samples are part of: a test may change them in place."""
     return samples.pixels._stored
 
 
 def stored_labels(samples: Samples) -> Tensor:
-    """As `stored_images`."""
+    """Return the labels of the whole set, as `stored_images` returns images."""
     assert samples._labels is not None
     return samples._labels
 
 
 def weights(ensemble: Ensemble) -> list[bytes]:
-    """The numbers of every client."""
+    """Return the numbers of every client."""
     return [client.state.values.numpy().tobytes() for client in ensemble.clients]
 
 
 def shown(client: Client, step: int) -> Snapshot:
-    """What a client shows of itself, asked for everything."""
+    """Return the snapshot of a client, with every row."""
     client.owner.begin_exchange(step)
     request = Request(client.index, client.index, step, None)
     snapshot = client.origin.accept(request, client.owner.answer(request))

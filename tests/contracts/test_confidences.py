@@ -1,4 +1,4 @@
-"""Every confidence: larger is surer."""
+"""The contract of every confidence: larger is surer."""
 
 import pytest
 import torch

@@ -37,7 +37,7 @@ def test_every_algorithm_that_exchanges_is_here() -> None:
 
 @pytest.fixture
 def heard(monkeypatch: pytest.MonkeyPatch) -> Heard:
-    """Whom each client really received something from."""
+    """Return the clients from which each client really received something."""
     found: Heard = {}
     for kind in {ALGORITHMS[knobs["name"]] for knobs in EXCHANGES.values()}:
 
@@ -53,7 +53,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> Heard:
 
 
 def small(tiny: Experiment, exchanges: str, graph: Mapping[str, Any]) -> Experiment:
-    """Three exchanges after first private steps, and a few steps after the last of them."""
+    """Return an experiment of three exchanges after first private steps, and a few steps after the last one."""
     training: dict[str, Any] = {"steps": 8, "warmup_steps": 0}
     if exchanges == "fedmd":
         # The gradient of an L1 distance shows a small difference only where it turns a sign: it needs many, and soon.
@@ -68,7 +68,7 @@ def small(tiny: Experiment, exchanges: str, graph: Mapping[str, Any]) -> Experim
 
 
 def histories(experiment: Experiment, source: int | None) -> tuple[Ensemble, list[list[bytes]]]:
-    """Everybody's weights before each exchange and at the end; `source` trains on the negatives of its images."""
+    """Return all weights before each exchange and at the end; `source` trains on the negatives of its images."""
     ensemble = assemble(experiment)
     if source is not None:
         images = stored_images(ensemble.clients[source].private)
@@ -80,7 +80,7 @@ def histories(experiment: Experiment, source: int | None) -> tuple[Ensemble, lis
 
 
 def changes(experiment: Experiment, source: int, usual: list[list[bytes]]) -> list[set[int]]:
-    """Before each exchange: whose weights are not what they are without the change."""
+    """Return, before each exchange, the clients whose weights differ from those without the change."""
     _, changed = histories(experiment, source)
     return [
         {client for client, (a, b) in enumerate(zip(one, other, strict=True)) if a != b}

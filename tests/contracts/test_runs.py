@@ -1,4 +1,4 @@
-"""Every entry: a seed repeats, a stopped run goes on as if it had never stopped, two clients are enough."""
+"""The contract of every entry: a seed repeats, a resumed run equals an uninterrupted one, two clients are enough."""
 
 import dataclasses
 from pathlib import Path
@@ -33,7 +33,7 @@ class Listener(SilentObserver):
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """What must not depend on when a run was stopped."""
+    """Return all of a run that must not depend on when it was stopped."""
 
     weights: list[bytes]
     summary: dict[str, Any]
@@ -54,7 +54,7 @@ def without_times(record: Stored) -> dict[str, Any]:
 
 @pytest.fixture(scope="module", params=CASES)
 def case(request: pytest.FixtureRequest) -> str:
-    """One after the other, so that what a case's tests share is made once."""
+    """Run a case's tests one after the other, so that what they share is made once."""
     return str(request.param)
 
 
@@ -122,7 +122,7 @@ def test_one_client_trains_alone_or_is_told_why_not(algorithm: str) -> None:
 
 @pytest.mark.parametrize("algorithm", ALGORITHM_KNOBS)
 def test_labels_of_the_public_set_are_not_read_in_training(algorithm: str) -> None:
-    """Only an algorithm that is told that the public set is labelled may read them."""
+    """Only an algorithm whose public set is labelled may read its labels."""
     usual, without = (assemble(experiment(algorithm)) for _ in range(2))
     for client in without.clients:
         for samples in (client.private, client.public):

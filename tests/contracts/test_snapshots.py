@@ -1,4 +1,4 @@
-"""Every kind of snapshot: what it answers is a set of distributions that stays as it was."""
+"""The contract of every kind of snapshot: its outputs are distributions, and they do not change later."""
 
 import pytest
 import safetensors.torch
@@ -18,7 +18,7 @@ KINDS = [(kind, confidence) for kind in SNAPSHOTS for confidence in CONFIDENCES]
 
 
 def trained(kind: str, confidence: str) -> Ensemble:
-    """After four steps and the exchange that follows them."""
+    """Return an ensemble after four steps and the exchange that follows them."""
     # So few public samples that a table holds all of them.
     few = {"public_fraction": 0.04}
     ensemble = assemble(experiment("mhd", algorithm=mhd(exchange=kind, confidence=confidence), data=few))

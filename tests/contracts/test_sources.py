@@ -90,7 +90,7 @@ def change_picture(file: Path) -> None:
 
 
 def folder(path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
-    """PNG and JPEG files side by side."""
+    """Write class folders with PNG and JPEG files side by side."""
     root = path / "pictures"
     for part, count in (("train", 4), ("test", 2)):
         class_folders(root / part, dict.fromkeys(NAMES, count), seed=len(part))
@@ -100,7 +100,7 @@ def folder(path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
 
 
 def clients(path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
-    """One brings a folder, one a file; public images lie beside them."""
+    """Write one client as a folder and one as a file, with public images beside them."""
     root = path / "sites"
     class_folders(root / "north" / "train", dict.fromkeys(NAMES, 5))
     class_folders(root / "north" / "test", dict.fromkeys(NAMES, 2), seed=1)
@@ -111,7 +111,7 @@ def clients(path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
 
 
 def packed(path: Path, monkeypatch: pytest.MonkeyPatch, of: Maker = folder) -> Made:
-    """Names of images are stored, so a changed one is packed again."""
+    """Write images and pack them; names are stored, so a changed image is packed again."""
     made, place = of(path, monkeypatch), path / "packed"
     pack(made.config(), place, workers=1)
 
@@ -124,7 +124,7 @@ def packed(path: Path, monkeypatch: pytest.MonkeyPatch, of: Maker = folder) -> M
 
 
 def hugging(change: int = 0) -> Any:
-    """Splits of a data set, as the library `datasets` holds them."""
+    """Return the splits of a data set as the library `datasets` holds them."""
     import datasets
 
     images = pixels(TRAIN)
@@ -164,13 +164,13 @@ def hugging_parquet(path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
 
 
 def write_idx(file: Path, array: Any) -> None:
-    """The format of MNIST: a magic number with the number of dimensions, their sizes, the bytes."""
+    """Write MNIST's format: a magic number with the number of dimensions, their sizes, the bytes."""
     sizes = b"".join(size.to_bytes(4, "big") for size in array.shape)
     file.write_bytes((0x0800 + array.ndim).to_bytes(4, "big") + sizes + array.astype(np.uint8).tobytes())
 
 
 def torchvision_mnist(path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
-    """Grey arrays."""
+    """Write grey arrays."""
     names = tuple(torchvision_or_skip().MNIST.classes)
     raw = path / "MNIST" / "raw"
     raw.mkdir(parents=True)
@@ -189,7 +189,7 @@ def torchvision_mnist(path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
 
 
 def torchvision_cifar(path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
-    """Colour arrays, channels first in the file. Its sums are those of the true CIFAR10, so they are not asked for."""
+    """Write colour arrays, channels first; checksums are those of the true CIFAR10, so they are not compared."""
     cifar10 = torchvision_or_skip().CIFAR10
     monkeypatch.setattr(cifar10, "_check_integrity", lambda self: True)
     monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda *_: True)
@@ -214,7 +214,7 @@ def torchvision_cifar(path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
 
 
 def torchvision_stl10(path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
-    """Colour arrays that stay channels first. In the file the columns of an image follow each other, labels from 1."""
+    """Write colour arrays that stay channels first; the file holds images column by column, and labels from 1."""
     monkeypatch.setattr(torchvision_or_skip().STL10, "_check_integrity", lambda self: True)
     root = path / "stl10_binary"
     root.mkdir()
@@ -232,7 +232,7 @@ def torchvision_stl10(path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
 
 
 def torchvision_gtsrb(path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
-    """Images that are decoded one by one, without names of classes."""
+    """Write images that are decoded one by one, without names of classes."""
     torchvision_or_skip()
     base = path / "gtsrb"
     class_folders(base / "GTSRB" / "Training", {f"{label:05}": 8 for label in range(3)}, suffix=".ppm")
@@ -275,7 +275,7 @@ def is_packed(made: Made) -> bool:
 
 
 def labels_by_brightness(dataset: Dataset, made: Made) -> None:
-    """Each image is as bright as the class that it is said to be of."""
+    """Check that each image is as bright as its class says: labels and images belong together."""
     for part in (dataset.train, dataset.test):
         images, labels = used(part)
         assert told(images) == [made.class_names.index(dataset.class_names[label]) for label in labels]
@@ -329,7 +329,7 @@ def test_size_and_channels_are_given_exactly(made: Made, size: int | list[int], 
 
 
 def test_packed_says_which_size_and_channels_to_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it tells to give is enough to get what is needed."""
+    """The size that the message names is the one that is needed."""
     made = packed(tmp_path, monkeypatch)
     says(refusal(made.config(size=16)), "--size 16")
     says(refusal(made.config(channels=1)), "data.channels=1")
@@ -338,7 +338,7 @@ def test_packed_says_which_size_and_channels_to_pack(tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("by", ["name", "number"])
 def test_chosen_classes_are_numbered_as_they_are_given(made: Made, by: str) -> None:
-    """The same images as without a choice, less those of other classes."""
+    """A choice of classes gives the same images, without those of other classes."""
     numbers = [2, 0]
     names = tuple(made.class_names[number] for number in numbers)
     whole = load(made.config())
@@ -394,7 +394,7 @@ def test_it_trains(made: Made) -> None:
 
 
 def test_it_serves_as_a_public_set(made: Made, tmp_path: Path) -> None:
-    """The digits are grey, of 8 x 8 pixels: so become images from elsewhere."""
+    """Public images from elsewhere become grey, of 8 x 8 pixels, like the digits."""
     keys = {**made.keys}
     if is_packed(made):  # in the shape that is needed
         pack(made.config(size=8, channels=1), tmp_path / "grey", workers=1)
@@ -415,7 +415,7 @@ def test_it_serves_as_a_public_set(made: Made, tmp_path: Path) -> None:
 
 
 def test_a_packed_public_set_of_another_shape_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder that has to be packed again, which is not that of the private data."""
+    """The message names the public folder, which has to be packed again."""
     made = packed(tmp_path, monkeypatch)
     line = refusal(data(source="digits", public={"source": "packed", "path": str(made.keys["path"])}))
     says(line, made.keys["path"], "12 x 10 x 3", "8 x 8 x 1", "pack them again")

@@ -1,4 +1,4 @@
-"""Every algorithm that exchanges tables of predictions: no client reads a row that it was not sent."""
+"""The contract of algorithms that exchange tables of predictions: no client reads a row that it was not sent."""
 
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ TABLES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """For each time that a table is asked: whether it holds every row that it is asked about."""
+    """Return, for each time that a table is read, whether it holds every row that is read."""
     found, outputs = [], PredictionsSnapshot.outputs
 
     def watched(self: PredictionsSnapshot, rows: Rows) -> Outputs:
@@ -50,7 +50,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 @pytest.mark.parametrize("case", TABLES)
 def test_only_rows_that_were_sent_are_read(case: str, asked: list[bool], tmp_path: Path) -> None:
-    """In training, in counting who taught whom, and after a run went on."""
+    """This is true in training, in counting who taught whom, and after resuming."""
     given, folder = experiment("mhd", **TABLES[case]), tmp_path / "run"
     assert given.algorithm.name in ALGORITHMS
     with pytest.raises(Interrupted):

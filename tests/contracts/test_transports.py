@@ -1,4 +1,4 @@
-"""Every transport: questions reach their owner and no other, answers come back as they are."""
+"""The contract of every transport: requests reach their owner and no other, answers come back as they are."""
 
 import numpy as np
 import pytest

@@ -44,7 +44,7 @@ def test_ray_actors(unfinished: Path, ray_here: None) -> None:
 
 
 def test_the_decision_travels_to_workers(unfinished: Path) -> None:
-    ensemble = assemble(read_experiment(unfinished), trust=Trust("runs/stranger", said=True))
+    ensemble = assemble(read_experiment(unfinished), trust=Trust("runs/stranger", trust_code=True))
     payload = ClientPayload.of(ensemble, [0], "cpu")
     assert _settled(ensemble.resolved, payload).probes() == ensemble.probes()[:1]
     with pytest.raises(RunError, match=r"^runs/stranger: .* would import"):

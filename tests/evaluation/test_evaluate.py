@@ -20,7 +20,7 @@ from manyheads.setup.build import assemble
 
 
 class Stub(nn.Module):
-    """Head 0 reads the label off the first pixel; head 1 says class 2 to everything; head 2 shifts by one."""
+    """A model of three heads: 0 reads the label off the first pixel, 1 always predicts class 2, 2 shifts by one."""
 
     shape_HC = (3, 4)
 
@@ -38,7 +38,7 @@ class Stub(nn.Module):
 
 
 def part(labels: list[int]) -> EvaluationSet:
-    """Judged by class."""
+    """Return an evaluation set whose kinds are its classes."""
     tensor = torch.tensor(labels)
     images = np.repeat(50 * np.array(labels, dtype=np.uint8), 4).reshape(-1, 2, 2, 1)
     return EvaluationSet("test", Pixels(images, torch.device("cpu")), torch.arange(len(labels)), tensor, tensor, 4)
@@ -123,7 +123,7 @@ def test_means_by_hop_are_over_pairs_of_clients() -> None:
 
 @pytest.mark.parametrize("pairs", [True, False])
 def test_who_taught_whom_by_hand(tiny: Experiment, pairs: bool) -> None:
-    """Every choice counted again with loops over samples, from what the drawn snapshots say."""
+    """Every choice is counted again with loops over samples, from the outputs of the drawn snapshots."""
     e = assemble(tiny.with_values(clients=4, algorithm={"targets_per_step": 2, "same_level": True}))
     exchange(e, step=0)
     taught = who_taught_whom(e.clients, e.resolved.algorithm, 0, 2, pairs=pairs)

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 
 class Small(nn.Module):
-    """One convolution and a pooled embedding."""
+    """A backbone of one convolution and a pooled embedding."""
 
     def __init__(self, channels: int, width: int) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ def of_shape(image_shape: tuple[int, int, int], hidden: int = 5) -> nn.Module:
 
 
 def dropping(channels: int, width: int) -> nn.Module:
-    """With the plain module, twice: once in the middle, once at the end."""
+    """A backbone that uses one `nn.Dropout` twice: in the middle and at the end."""
     return nn.Sequential(
         nn.Conv2d(channels, width, 3, padding=1),
         nn.BatchNorm2d(width),
@@ -43,7 +43,7 @@ def dropping(channels: int, width: int) -> nn.Module:
 
 
 class Functional(Small):
-    """Draws from torch's generator: dropout as a function, and samples that skip a part."""
+    """A backbone that draws from torch's generator: dropout as a function, and samples that skip a part."""
 
     def forward(self, images: Tensor) -> Tensor:
         embedding = F.dropout(super().forward(images), 0.3, training=self.training)
@@ -53,7 +53,7 @@ class Functional(Small):
 
 
 class Untracked(Small):
-    """Its BatchNorm knows of no batch but the one before it, also in evaluation."""
+    """A backbone whose BatchNorm uses the statistics of the batch itself, also in evaluation."""
 
     def __init__(self, channels: int, width: int) -> None:
         super().__init__(channels, width)
@@ -61,7 +61,7 @@ class Untracked(Small):
 
 
 class Frozen(Small):
-    """Its convolution is not trained."""
+    """A backbone whose convolution is not trained."""
 
     def __init__(self, channels: int, width: int) -> None:
         super().__init__(channels, width)
@@ -74,7 +74,7 @@ class Frozen(Small):
 
 
 class Tied(nn.Module):
-    """Two layers with one weight; an integer buffer that counts, and one that is not saved."""
+    """A backbone of two layers with one weight, an integer buffer that counts, and one that is not saved."""
 
     calls: Tensor
     scale: Tensor
@@ -110,7 +110,7 @@ def attending() -> nn.Module:
 
 
 class Viewing(nn.Module):
-    """Counts on images and feature maps that lie in memory channel by channel, and writes into its input."""
+    """A backbone that needs images and feature maps in memory channel by channel, and writes into its input."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ def feature_map(channels: int) -> nn.Module:
 
 
 class Reshaped(nn.Module):
-    """One vector for the whole batch."""
+    """A wrong backbone: one vector for the whole batch."""
 
     def forward(self, images: Tensor) -> Tensor:
         return images.flatten()[None]
@@ -167,7 +167,7 @@ class AlwaysDropping(nn.Module):
 
 
 class Reassigning(Small):
-    """Puts a new tensor in the place of its buffer."""
+    """A wrong backbone that replaces its buffer by a new tensor."""
 
     mean: Tensor
 
@@ -183,7 +183,7 @@ class Reassigning(Small):
 
 
 class InPlace(nn.Module):
-    """Overwrites what the way back needs."""
+    """A wrong backbone that overwrites what the backward pass needs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -218,7 +218,7 @@ def meeting_28_pixels() -> nn.Module:
 
 
 class Leaving:
-    """Whoever calls it, or one of it, ends the process."""
+    """A class that ends the process when it, or an instance, is called."""
 
     def __init__(self, code: int = 1) -> None:
         if code:

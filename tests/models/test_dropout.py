@@ -1,4 +1,4 @@
-"""Dropout: what it drops is a pure function of a name, the same on every device."""
+"""Dropout: its masks are pure functions of a name, the same on every device."""
 
 from itertools import product
 
@@ -90,7 +90,7 @@ def test_a_mask_is_the_same_in_blocks() -> None:
 
 
 def test_masks_are_known() -> None:
-    """The first ones, bit by bit: every device and every version must give these."""
+    """Every device and every version must give these first masks."""
     assert mask(16, 0, 0.5).int().tolist() == KNOWN[0]
     assert mask(16, 2**62 + 12345, 0.5).int().tolist() == KNOWN[1]
 
@@ -108,7 +108,7 @@ KNOWN = [[int(by_hand(element, key) >= 2**31) for element in range(16)] for key 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5])
 def test_elements_keys_and_passes_are_independent(rate: float) -> None:
-    """Correlations of neighbours, of channels, of passes and of layers, in standard errors."""
+    """Correlations of neighbours, channels, passes and layers are within a few standard errors."""
     elements, found = 2**16, []
     for key in keys(20):
         centred = mask(elements, key, rate).double() - (1.0 - rate)
@@ -191,7 +191,7 @@ SHAPES = (((6, 8, 9, 10), (4, 2)), ((6, 70), (1, 2, 3)), ((3, KERNEL_BLOCK, 1, 1
 
 
 def both(x: Tensor, key: Tensor, rate: float, parts: tuple[int, ...]) -> tuple[list[Tensor], list[Tensor]]:
-    """Two passes and the second one's gradient: from the kernel, and from torch's own operations."""
+    """Return two passes and the second one's gradient, by the kernel and by torch's own operations."""
     layer, weights = Dropout(rate), torch.randn(x.shape, device=x.device).to(x.dtype)
     layer.parts = parts
     layer.begin_step(key.cpu())
@@ -203,7 +203,7 @@ def both(x: Tensor, key: Tensor, rate: float, parts: tuple[int, ...]) -> tuple[l
 
 
 def kernel(device: str) -> None:
-    """The same bits; but interpreted, the kernel does not round to bfloat16, it cuts off."""
+    """The bits are the same, but interpreted kernels cut off where they should round to bfloat16."""
     tolerance = {torch.float64: 0.0, torch.float32: 0.0, torch.bfloat16: 0.0 if device == "cuda" else 2.0**-7}
     every = list(product(SHAPES, tolerance, (0.3, 0.9), (7, 2**63 - 5, -3)))
     for (shape, parts), dtype, rate, key in every if device == "cuda" else every[::5]:  # interpreting is slow
@@ -248,7 +248,7 @@ def test_the_kernel_on_the_gpu() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_the_layer_in_a_graph(dtype: torch.dtype) -> None:
-    """Two passes in parts, with a key that changes between two replays."""
+    """A graph of two passes in parts is replayed with another key."""
     x, key = torch.randn(6, 8, 9, 10, dtype=dtype, device="cuda"), torch.tensor(3, device="cuda")
     x = x.to(memory_format=torch.channels_last).requires_grad_()
     layer = Dropout(0.3)

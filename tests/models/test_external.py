@@ -1,4 +1,4 @@
-"""Models of one's own, named by their path."""
+"""External backbones: the user's own, named by import path, and timm's."""
 
 import importlib
 import sys
@@ -38,7 +38,7 @@ def made(factory: str, seed: int = 0, **config: Any) -> ClientModel:
         heads=2,
         classes=3,
         rng=np.random.default_rng(seed),
-        trust=Trust.in_user(),
+        trust=Trust.full(),
     )
 
 
@@ -108,7 +108,7 @@ def test_parameters_that_wait_for_a_first_pass(tiny: Experiment) -> None:
 
 
 def test_numbers_of_another_type_become_ours(tiny: Experiment) -> None:
-    """Half precision, and handed over in evaluation mode: it is trained all the same."""
+    """A module in half precision and evaluation mode is trained all the same."""
     ensemble = assemble(short(tiny, "half"))
     assert {p.dtype for p in ensemble.clients[0].model.parameters()} == {torch.float32}
     assert all(module.training for module in ensemble.clients[0].model.modules())
@@ -244,7 +244,7 @@ def test_one_module_for_two_clients_is_refused(tiny: Experiment) -> None:
 
 
 class FakeTimm(types.ModuleType):
-    """As much of timm as is asked for."""
+    """A fake of timm with just the functions that are used."""
 
     def __init__(self, accepts: tuple[str, ...], build: Callable[..., Any]) -> None:
         super().__init__("timm")
@@ -338,7 +338,7 @@ def real_timm() -> Any:
     [("resnet18", 512), ("vit_tiny_patch16_224", 192), ("mobilenetv3_small_050", 1024), ("convnext_atto", 320)],
 )
 def test_real_timm_models(tiny: Experiment, small_npz: Path, name: str, embedding: int, tmp_path: Path) -> None:
-    """Images of 32 x 32, larger than a patch."""
+    """Images are 32 x 32, larger than a patch."""
     real_timm()
     arrays = dict(np.load(small_npz))
     for part in ("x_train", "x_test"):
@@ -355,7 +355,7 @@ def test_real_timm_models(tiny: Experiment, small_npz: Path, name: str, embeddin
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["resnet18", "resnet34", "resnet50"])
 def test_our_resnets_are_those_of_others(name: str, tmp_path: Path) -> None:
-    """Their numbers, loaded by name, give their features."""
+    """With weights of timm's ResNets, loaded by name, ours give timm's features."""
     theirs = real_timm().create_model(name).eval()
     for module in theirs.modules():
         if isinstance(module, nn.BatchNorm2d) and module.running_mean is not None and module.running_var is not None:

@@ -1,4 +1,4 @@
-"""Every model is tried out before any time is spent on it."""
+"""The trial of every model before any time is spent on it."""
 
 import io
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_operations_are_those_that_torch_counts(backbone: str) -> None:
 
 
 def test_a_resnet_of_imagenet_is_known() -> None:
-    """1.8 billion multiplications and additions for an image of 224 pixels, as everybody counts them."""
+    """ResNet-18 takes 1.8 billion multiplications and additions for an image of 224 pixels, as is well known."""
     config = ModelConfig(backbone="resnet18", stem="large")
     model = make_model(config, image_shape=(224, 224, 3), heads=1, classes=1000, rng=np.random.default_rng(0))
     facts = try_out(model, torch.randn(2, 3, 224, 224), "resnet18", 64)
@@ -48,7 +48,7 @@ def test_a_resnet_of_imagenet_is_known() -> None:
 
 def test_attention_is_counted() -> None:
     config = ModelConfig(backbone=f"{LAB}attending")
-    rng, own = np.random.default_rng(0), Trust.in_user()
+    rng, own = np.random.default_rng(0), Trust.full()
     model = make_model(config, image_shape=(8, 8, 1), heads=1, classes=2, rng=rng, trust=own)
     facts = try_out(model, torch.randn(2, 1, 8, 8), f"{LAB}attending", 64)
     tokens, width = 8, 8
@@ -66,7 +66,7 @@ def test_maps_and_heads_are_among_the_parameters(tiny: Experiment) -> None:
 
 
 def test_trying_out_leaves_no_trace(tiny: Experiment) -> None:
-    """First weights and losses are the same with models that were tried out for other clients."""
+    """First weights and losses do not depend on models that were tried out for other clients."""
     state = torch.get_rng_state()
     same, mixed = (
         assemble(tiny.with_values(model={"backbone": [first, "cnn", "cnn"]}, algorithm={"name": "separate"}))

@@ -1,4 +1,4 @@
-"""One flat tensor: the module and its numbers are the same memory."""
+"""The flat tensor: a module's parameters are its memory."""
 
 import numpy as np
 import pytest

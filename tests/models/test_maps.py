@@ -76,7 +76,7 @@ def test_resnet34_among_resnet18s_has_an_embedding_of_the_same_width(tiny: Exper
 
 @pytest.mark.parametrize("entry", [0, 1, 2])
 def test_the_embedding_loss_compares_in_the_width_of_the_teacher(tiny: Experiment, entry: int) -> None:
-    """By hand, in float64: |map(xi_i) - xi_j|^2 on normalised embeddings; the snapshot stays as it is."""
+    """The loss is |map(xi_i) - xi_j|^2 on normalised embeddings, by hand in float64; the snapshot is not mapped."""
     ensemble = assemble(different(tiny, algorithm={"nu_emb": 0.5}), dtype=torch.float64)
     exchange(ensemble, step=0)
     client = ensemble.clients[0]  # its pool: clients 1, 2 and 3
@@ -116,7 +116,7 @@ def test_the_gradient_reaches_the_map_of_the_teacher_s_width_and_the_backbone(ti
 
 
 def test_maps_are_trained(tiny: Experiment) -> None:
-    """They move, and the distances that they measure become smaller."""
+    """Maps move, and the mapped distances become smaller."""
     experiment = different(tiny, algorithm={"ramp": {"hold": 0.0, "rise": 0.0}, "nu_aux": 0.0})
     ensemble = assemble(experiment)
     before = {name: module.get_parameter("weight").clone() for name, module in ensemble.clients[0].model.maps.items()}

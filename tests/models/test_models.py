@@ -74,7 +74,7 @@ def test_heads_see_the_mean_of_a_map_or_all_of_it(backbone: str) -> None:
 
 @pytest.mark.parametrize(("backbone", "expected"), COUNTS.items())
 def test_parameter_counts_are_those_everybody_means(backbone: str, expected: int) -> None:
-    """The counts of the ImageNet models with 1000 classes and one head."""
+    """The numbers of parameters are those of the ImageNet models with 1000 classes and one head."""
     model = made(backbone=backbone, stem="large", width=64, heads=1, classes=1000)
     assert sum(p.numel() for p in model.parameters()) == expected
 
@@ -96,7 +96,7 @@ for channels in (3, 4, 8, 12):
 
 
 def test_narrow_shortcuts_have_gradients_that_harm_nobody() -> None:
-    """oneDNN's own end the process: with 3 and 4 channels where registers hold 8 numbers, AVX2."""
+    """oneDNN's own gradient ends the process: with 3 and 4 channels on AVX2, whose registers hold 8 numbers."""
     subprocess.run([sys.executable, "-c", GRADIENTS], check=True)
 
 

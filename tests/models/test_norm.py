@@ -19,7 +19,7 @@ Norm = TypeVar("Norm", bound=nn.BatchNorm2d)
 
 
 class Case:
-    """Inputs, drawn in float64 and rounded to what a pass gets; the same inputs for every pass."""
+    """The inputs of every pass, drawn in float64 and rounded to its type."""
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, residual: bool, device: str = "cpu") -> None:
         rng = torch.Generator().manual_seed(3)
@@ -40,7 +40,7 @@ class Case:
         return [y, *state, *torch.autograd.grad(y, leaves, self.dy)]
 
     def separate(self, parts: tuple[int, ...], relu: bool) -> list[Tensor]:
-        """In float64, a pass per part."""
+        """Compute the reference in float64, a pass per part."""
         norm = self.layer(nn.BatchNorm2d(self.x.shape[1])).double()
         x = self.x.double().requires_grad_()
         y = torch.cat([norm(part) for part in torch.split(x, list(parts))])
@@ -60,7 +60,7 @@ class Case:
 
 
 def assert_close(found: list[Tensor], wanted: list[Tensor], tolerance: float) -> None:
-    """To the largest of each tensor."""
+    """Compare tensors; errors are relative to the largest number of each."""
     for number, (one, two) in enumerate(zip(found, wanted, strict=True)):
         error = float((one.detach().double() - two.detach()).abs().max() / two.detach().abs().max())
         assert error < tolerance, (number, error)

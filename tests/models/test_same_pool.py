@@ -1,4 +1,4 @@
-"""Pooling at the same size: against PyTorch's average of a padded map, and the kernels bit by bit."""
+"""Pooling at the same size, compared with PyTorch's average of a padded map; kernels are compared bit by bit."""
 
 import sys
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def with_gradient(pool: Callable[[Tensor], Tensor], x: Tensor, dy: Tensor) -> li
 
 
 def bits(x: Tensor) -> Tensor:
-    """Of which -0 and 0 have different ones."""
+    """Return the bits of a tensor, which differ for -0 and 0."""
     return x.cpu().flatten().view(torch.uint8)
 
 
@@ -61,7 +61,7 @@ def test_on_a_cpu_nobody_needs_triton(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def values(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Tensor:
-    """Half of them zero, of either sign; some so small that a half of them has to be rounded."""
+    """Return numbers of which half are zero, of either sign, and some so small that their halves are rounded."""
     x, tiny = images(shape, dtype, device), torch.finfo(dtype).smallest_normal
     which = torch.randint(8, shape, device=device)
     x = torch.where(which < 4, 0.0 * x, x)
@@ -110,7 +110,7 @@ def test_the_kernels_on_the_gpu() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_layer_in_a_graph(dtype: torch.dtype) -> None:
-    """With an input that changes between two replays."""
+    """A graph is replayed with another input."""
     shape = (6, 8, 9, 10)
     x, dy = (images(shape, dtype, "cuda") for _ in range(2))
     x.requires_grad_()

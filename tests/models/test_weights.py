@@ -26,12 +26,12 @@ SHORT = {"steps": 6, "batch_size": 4, "public_batch_size": 4}
 
 
 def made(seed: int = 0, **config: Any) -> ClientModel:
-    rng, own = np.random.default_rng(seed), Trust.in_user()
+    rng, own = np.random.default_rng(seed), Trust.full()
     return make_model(ModelConfig(**config), image_shape=(8, 8, 1), heads=2, classes=10, rng=rng, trust=own)
 
 
 def numbers(seed: int = 7, **config: Any) -> dict[str, Tensor]:
-    """A backbone as it might have been trained elsewhere."""
+    """Return a backbone as it might have been trained elsewhere."""
     model = made(seed, **(config or RESNET))
     for name, buffer in model.named_buffers():
         if "running" in name:
@@ -59,7 +59,7 @@ def test_the_backbone_starts_from_the_file_and_the_heads_do_not(tmp_path: Path) 
 
 
 def with_classifier(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """As the ResNet files of others are: with a classifier, and some without counts of batches."""
+    """Public ResNet files have a classifier, and some have no counts of batches."""
     kept = {name: tensor for name, tensor in tensors.items() if not name.endswith("num_batches_tracked")}
     return {**kept, "fc.weight": torch.zeros(1000, 16), "fc.bias": torch.zeros(1000)}
 

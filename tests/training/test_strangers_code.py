@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from manyheads import ConfigurationError, Experiment, RunError, resume, train
-from manyheads.made_here import PLACE
+from manyheads.provenance import STATE_VARIABLE
 from manyheads.training.observer import SilentObserver
 from tests.strangers import CODE, IN_ALGORITHM, NAME, SHORT, forget_modules, make_run, ran
 
@@ -110,7 +110,7 @@ def test_a_run_that_cannot_be_recorded_says_so(
         def noted(self, text: str) -> None:
             self.said += text
 
-    monkeypatch.setenv(PLACE, str(Path("runs/stranger/code.py/state").absolute()))
+    monkeypatch.setenv(STATE_VARIABLE, str(Path("runs/stranger/code.py/state").absolute()))
     listener = Listener()
     folder = own_run(tiny, listener)
     assert "so this run's code is not recorded as yours" in listener.said

@@ -11,7 +11,7 @@ from manyheads.algorithms.separate import Separate
 from manyheads.config.experiment import AlgorithmConfig
 from manyheads.config.messages import build_section, nearest
 from manyheads.errors import ConfigurationError
-from manyheads.imports import Trust, find
+from manyheads.imports import Trust, import_named
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     "mhd": MHD,
@@ -51,7 +51,7 @@ def _find(name: str, trust: Trust) -> Any:
             f"{ALSO_KNOWN.get(name.lower()) or nearest(name, ALGORITHMS)}; "
             'your own is named "package.module:Class"'
         )
-    return find(name, "algorithm.name", _is_algorithm, A_CLASS, trust)
+    return import_named(name, "algorithm.name", _is_algorithm, A_CLASS, trust)
 
 
 def _is_algorithm(found: Any) -> bool:

@@ -14,7 +14,7 @@ from manyheads.config.types import Count, Section
 from manyheads.data.packing import PackJob
 from manyheads.data.reading import Reading
 from manyheads.errors import DataError
-from manyheads.files import naming, open_file
+from manyheads.files import open_file, path_in_errors
 
 JOURNAL = "journal.jsonl"
 JOURNAL_SECONDS = 5.0  # between two syncs to the disk; a chunk counts as done after one
@@ -113,7 +113,7 @@ class Journal:
     def flush(self, job: PackJob) -> None:
         """Pixels first, then the lines that vouch for them."""
         job.sync()
-        with naming(job.out / JOURNAL):
+        with path_in_errors(job.out / JOURNAL):
             for line in self._pending:
                 self._stream.write(line.model_dump_json().encode() + b"\n")
             self._stream.flush()

@@ -17,7 +17,7 @@ from manyheads.data.frame import Frame
 from manyheads.data.pictures import Pictures
 from manyheads.data.reading import CHUNK, Reading, read_into
 from manyheads.errors import ConfigurationError, DataError
-from manyheads.files import naming
+from manyheads.files import path_in_errors
 from manyheads.memory import check_memory, gigabytes
 
 MOST_WORKERS = 1_024
@@ -60,7 +60,7 @@ class PackJob:
                 if file.is_symlink() or (file.exists() and not file.is_file()):
                     raise DataError(f"{file}: is there and is no file of its own; remove it or give another folder")
                 if not file.exists() or file.stat().st_size != size:
-                    with naming(file), file.open("wb") as stream:
+                    with path_in_errors(file), file.open("wb") as stream:
                         stream.write(header)
                         stream.truncate(size)
                     new.add(part)
@@ -78,7 +78,7 @@ class PackJob:
         for kind, shape, dtype in self._arrays(part, len(self.pictures[part])):
             array = arrays[kind]
             file = self.file(part, kind)
-            with naming(file), file.open("r+b") as stream:
+            with path_in_errors(file), file.open("r+b") as stream:
                 stream.seek(len(_header(shape, dtype)) + chunk.start * array[0].nbytes)
                 stream.write(array.data)
         return reading
@@ -93,7 +93,7 @@ class PackJob:
         for part in self.pictures:
             for kind in ("images", "names"):
                 file = self.file(part, kind)
-                with naming(file), file.open("rb") as stream:
+                with path_in_errors(file), file.open("rb") as stream:
                     os.fsync(stream.fileno())
 
 

@@ -8,7 +8,7 @@ from manyheads.config.messages import nearest
 from manyheads.errors import ConfigurationError
 from manyheads.exchange.confidence import Confidence, ProbabilityConfidence, entropy, margin, max_probability
 from manyheads.exchange.density import DensityConfidence
-from manyheads.imports import Trust, find
+from manyheads.imports import Trust, import_named
 
 CONFIDENCES: dict[str, Confidence] = {
     "max_probability": ProbabilityConfidence(max_probability),
@@ -34,12 +34,12 @@ def check_confidence(name: str, trust: Trust) -> None:
             f'{KEY} = "{name}": unknown confidence; {nearest(name, CONFIDENCES)}; '
             'your own is named "package.module:name"'
         )
-    find(name, KEY, _is_confidence, A_CONFIDENCE, trust)
+    import_named(name, KEY, _is_confidence, A_CONFIDENCE, trust)
 
 
 @cache
 def _imported(name: str) -> Confidence:
-    found = find(name, KEY, _is_confidence, A_CONFIDENCE, Trust.in_user())
+    found = import_named(name, KEY, _is_confidence, A_CONFIDENCE, Trust.full())
     if isinstance(found, Confidence):
         return found
     made: Confidence = found() if isinstance(found, type) else ProbabilityConfidence(found)

@@ -12,10 +12,10 @@ from manyheads.exchange.weights import checkpoint
 from manyheads.export.card import describe
 from manyheads.export.description import DESCRIPTION, WEIGHTS, ModelDescription, description_of, read_description
 from manyheads.imports import Trust
-from manyheads.made_here import trust_in
 from manyheads.models.classifier import Classifier
 from manyheads.models.client_model import ClientModel, make_model
 from manyheads.models.flat import FlatState
+from manyheads.provenance import recorded_trust
 from manyheads.runs.manifest import read_manifest
 from manyheads.runs.read import client_number, read_summary
 from manyheads.runs.tensors import check_finite, check_fits, read_client_values, read_tensors
@@ -55,11 +55,11 @@ def load_model(
         described, asks_for = read_description(folder)
         if client is not None and client not in (described.client, described.name):
             raise ConfigurationError(f"client = {client}: {folder} holds the model of {described.name} only")
-        model = _exported(folder, described, trust_in(folder, asks_for, said=trust_code))
+        model = _exported(folder, described, recorded_trust(folder, asks_for, trust_code=trust_code))
     else:
         number = client_number(folder, 0 if client is None else client)
         described = description_of(describe(folder, number), folder)
-        model = model_of_run(folder, number, described, trust_in_run(folder, said=trust_code))
+        model = model_of_run(folder, number, described, trust_in_run(folder, trust_code=trust_code))
     chosen = choose_head(head, task, described.heads, described.deploy)
     height, width, channels = described.image_shape
     return Classifier(model, chosen, described.classes, (height, width, channels))

@@ -11,7 +11,7 @@ from manyheads.export.card import card_text, describe
 from manyheads.export.description import DESCRIPTION, WEIGHTS, description_of
 from manyheads.export.load import model_of_run
 from manyheads.files import digest, new_folder, write_whole
-from manyheads.made_here import remember
+from manyheads.provenance import record_code
 from manyheads.runs.read import check_new_folder
 from manyheads.runs.trust import trust_in_run
 
@@ -19,7 +19,7 @@ from manyheads.runs.trust import trust_in_run
 def export(folder: Path, client: int, out: Path, *, trust_code: bool = False) -> dict[str, Any]:
     """Write model.safetensors, model.json and a model card (README.md) into a new folder."""
     check_new_folder(out)
-    card, trust = describe(folder, client), trust_in_run(folder, said=trust_code)
+    card, trust = describe(folder, client), trust_in_run(folder, trust_code=trust_code)
     named = model_of_run(folder, client, description_of(card, folder), trust).state_dict().items()
     # Classifying needs no maps to other clients' embeddings. Tensors are copied because weights may be tied.
     whole = torch.contiguous_format
@@ -31,6 +31,6 @@ def export(folder: Path, client: int, out: Path, *, trust_code: bool = False) ->
         write_whole(beside / WEIGHTS, content)
         write_whole(beside / "README.md", card_text(card).encode())
         write_whole(beside / DESCRIPTION, described)
-    if trust.own:
-        remember(out, digest(described), trust.own)
+    if trust.imported:
+        record_code(out, digest(described), trust.imported)
     return card

@@ -16,7 +16,7 @@ from torch.nn.parameter import is_lazy
 
 from manyheads.config.experiment import ModelConfig
 from manyheads.errors import ConfigurationError, ModelError
-from manyheads.imports import Trust, find, first_line
+from manyheads.imports import Trust, describe_error, import_named
 from manyheads.memory import ran_out
 from manyheads.models.dropout import replace_dropout
 
@@ -80,7 +80,7 @@ def embed(backbone: Callable[[Tensor], Any], images: Tensor, name: str) -> Tenso
 def pass_error_text(images: Tensor, error: Exception) -> str:
     """Describe in one line why a pass failed."""
     _, channels, height, width = images.shape
-    return f"cannot take images of {height} x {width} x {channels} (height x width x channels): {first_line(error)}"
+    return f"cannot take images of {height} x {width} x {channels} (height x width x channels): {describe_error(error)}"
 
 
 def shape_text(shape: torch.Size) -> str:
@@ -97,7 +97,8 @@ def _timm(name: str, image_shape: ImageShape) -> nn.Module:
         timm: Any = importlib.import_module("timm")
     except Exception as error:  # a broken torchvision shows here, in many ways
         raise ConfigurationError(
-            f"model.backbone = \"{name}\": timm cannot be imported ({first_line(error)}); pip install 'manyheads[timm]'"
+            f'model.backbone = "{name}": timm cannot be imported ({describe_error(error)}); '
+            "pip install 'manyheads[timm]'"
         ) from None
     if not timm.is_model(model):
         close = difflib.get_close_matches(model, timm.list_models(), n=3)
@@ -118,13 +119,13 @@ def _timm(name: str, image_shape: ImageShape) -> nn.Module:
             torch.set_rng_state(state)  # first weights do not depend on the attempt
             made = create()
     except Exception as error:
-        raise ConfigurationError(f'model.backbone = "{name}": cannot be made: {first_line(error)}') from None
+        raise ConfigurationError(f'model.backbone = "{name}": cannot be made: {describe_error(error)}') from None
     return _module(name, made)
 
 
 def _own(name: str, config: ModelConfig, image_shape: ImageShape, trust: Trust) -> nn.Module:
     """Return what the user's factory returns; it is called with the arguments of FACTORY_ARGUMENTS that it has."""
-    factory: Callable[..., Any] = find(name, "model.backbone", _is_factory, FACTORY, trust)
+    factory: Callable[..., Any] = import_named(name, "model.backbone", _is_factory, FACTORY, trust)
     offered = {"channels": image_shape[2], "width": config.width, "image_shape": image_shape}
     named = inspect.signature(factory).parameters
     for parameter in named.values():
@@ -140,7 +141,7 @@ def _own(name: str, config: ModelConfig, image_shape: ImageShape, trust: Trust) 
     try:
         made = factory(**{key: value for key, value in offered.items() if key in named})
     except Exception as error:
-        raise ConfigurationError(f'model.backbone = "{name}": raised {first_line(error)}') from None
+        raise ConfigurationError(f'model.backbone = "{name}": raised {describe_error(error)}') from None
     return _module(name, made)
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from manyheads.errors import START_AGAIN, RunError
-from manyheads.files import naming, open_file, refuse_link, write_all
+from manyheads.files import open_file, path_in_errors, refuse_link, write_all
 
 CHUNK = 1 << 20
 
@@ -43,14 +43,14 @@ class MetricsFile:
             self._descriptor = -1
 
     def append(self, line: bytes) -> None:
-        with naming(self._path):
+        with path_in_errors(self._path):
             write_all(self._descriptor, line)
         self._digest.update(line)
         self.size += len(line)
 
     def sync(self) -> str:
         """Flush the file to the disk and return its checksum."""
-        with naming(self._path):
+        with path_in_errors(self._path):
             os.fsync(self._descriptor)
         return self._digest.hexdigest()
 
@@ -61,7 +61,7 @@ class MetricsFile:
 
     def cut(self, size: int) -> None:
         """Remove everything after the first `size` bytes."""
-        with naming(self._path):
+        with path_in_errors(self._path):
             os.ftruncate(self._descriptor, size)
         self._digest, self.size = self._read(size), size
 

@@ -3,18 +3,18 @@
 from pathlib import Path
 
 from manyheads.imports import Trust
-from manyheads.made_here import remember, trust_in
+from manyheads.provenance import record_code, recorded_trust
 from manyheads.runs.manifest import digest_of_keys
 
 
-def trust_in_run(folder: Path, *, said: bool) -> Trust:
+def trust_in_run(folder: Path, *, trust_code: bool) -> Trust:
     """Return which code may be imported for a run folder: what it was made with here, or what the user `said`."""
-    return trust_in(folder, _asked_by(folder), said=said)
+    return recorded_trust(folder, _asked_by(folder), trust_code=trust_code)
 
 
 def remember_run(folder: Path, trust: Trust) -> bool:
     """Record that this user made a run here, if it names code; return whether the record could be written."""
-    return not trust.own or remember(folder, _asked_by(folder), trust.own)
+    return not trust.imported or record_code(folder, _asked_by(folder), trust.imported)
 
 
 def _asked_by(folder: Path) -> str:

@@ -38,7 +38,7 @@ def resolve(
         to_train: false to look at the data only: what training would refuse becomes a note.
         trust: which code the experiment may import; needed if it came from a run folder and not from the user.
     """
-    trust = trust or Trust.in_user()
+    trust = trust or Trust.full()
     algorithm = algorithms.make_algorithm(experiment.algorithm, trust)
     labelled = algorithm.reads_public_labels
     if loaded is not None and _reads_the_same(loaded, experiment, labelled, trust):

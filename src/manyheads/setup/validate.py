@@ -63,10 +63,10 @@ def check_consistency(
         raise ConfigurationError(
             f"training.steps = {training.steps}: nothing is exchanged in so few; lower algorithm.pool_every"
         )
-    lonely = graph.lonely(exchanges) if algorithm.needs_neighbours else []
-    if lonely:
+    alone = graph.without_neighbours(exchanges) if algorithm.needs_neighbours else []
+    if alone:
         raise ConfigurationError(
-            f'graph.name = "{experiment.graph.name}": {"group" if experiment.groups else "client"} {lonely[0]} has '
+            f'graph.name = "{experiment.graph.name}": {"group" if experiment.groups else "client"} {alone[0]} has '
             "nobody to learn from, which "
             f'algorithm.name = "{experiment.algorithm.name}" needs; give it an edge or use "separate"'
         )

@@ -25,7 +25,7 @@ def frontier_points(experiment: Experiment, classes: int) -> dict[str, FrontierP
     """
     from manyheads.algorithms import make_algorithm
 
-    algorithm, own = make_algorithm(experiment.algorithm, Trust.in_user()), experiment.algorithm.options()
+    algorithm, own = make_algorithm(experiment.algorithm, Trust.full()), experiment.algorithm.options()
     lighter = algorithm.knobs_sending_less(classes)
     if not lighter:
         raise ConfigurationError(

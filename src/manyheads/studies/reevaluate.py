@@ -30,7 +30,7 @@ def reevaluate(
     """Load the clients of a finished run and measure them. `trust_code`: import code that a stranger's run names."""
     summary = read_summary(folder)
     manifest = read_manifest(folder, ended=True)
-    trust = trust_in_run(folder, said=trust_code)
+    trust = trust_in_run(folder, trust_code=trust_code)
     ensemble = assemble(read_experiment(folder), device, pretrained=False, trust=trust)
     if manifest.data != ensemble.resolved.dataset.fingerprint():
         raise RunError(f"{folder}: the data have changed since this run; {START_AGAIN}")

@@ -79,7 +79,7 @@ def resume(
     started = read_start(path)
     saved = last_save(path)
     resolved = _as_started(options or EngineOptions(), started)
-    trust = trust_in_run(path, said=trust_code)
+    trust = trust_in_run(path, trust_code=trust_code)
     with enough_memory():
         ensemble = assemble(experiment, home(resolved), pretrained=saved is None, trust=trust)
     run = _Run(ensemble, resolved, observer or SilentObserver(), path, step=0 if saved is None else saved.step)

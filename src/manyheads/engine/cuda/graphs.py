@@ -27,7 +27,7 @@ from manyheads.engine.cuda.student import Student
 from manyheads.engine.cuda.teachers import Teachers
 from manyheads.engine.plain import PlainTrainer
 from manyheads.errors import TrainingError
-from manyheads.memory import KNOBS
+from manyheads.memory import ADVICE
 
 STREAMS = 8  # clients that train at the same time: more do not make it faster, and each needs its activations
 STEPS_AT_ONCE = 128  # that are loaded, at most
@@ -236,7 +236,7 @@ class CudaTrainer:
             raise TrainingError(
                 f"out of GPU memory: {each / 2**30:.1f} GiB more are needed for the step of one client and "
                 f"{max(0, coming) / 2**30:.1f} GiB for snapshots, {torch.cuda.mem_get_info(device)[0] / 2**30:.1f} GiB "
-                f"are free; {KNOBS}"
+                f"are free; {ADVICE}"
             )
         number = min(STREAMS, len(self._students), free // each)
         self._streams = [torch.cuda.Stream(device) for _ in range(number)]  # type: ignore[no-untyped-call]
