@@ -8,7 +8,7 @@ any: FedMD takes its private and its public batches in different steps, so it ha
 
 from collections.abc import Sequence
 
-from many import arguments, hardware, markdown_table, publish, received, run_all, spread
+from common import arguments, hardware, markdown_table, publish, received, run_all, spread
 from manyheads import Experiment
 from manyheads.runs.summary import Judged, Summary
 from manyheads.studies.demo import demo_experiment
@@ -51,7 +51,7 @@ NEEDS = {
 
 
 def states(name: str, found: list[Summary]) -> dict[str, Sequence[Judged]]:
-    """FedMD is judged in two states of its last round; the others in one."""
+    """Return the results by state: FedMD is evaluated in two states of its last round, the others in one."""
     after = found[0].after
     return {f"{name} (after {state})": [f.after[state] for f in found] for state in after} if after else {name: found}
 

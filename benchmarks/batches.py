@@ -1,4 +1,4 @@
-"""What batches cost: gathering, cropping and flipping 128 images from memory against a ResNet-18 step on them.
+"""The cost of batches: gathering, cropping and flipping 128 images from memory against a ResNet-18 step on them.
 
     python benchmarks/batches.py [--device cuda] [--write docs/measurements.md]
 
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from many import add_write, markdown_table, processor_name, publish
+from common import add_write, markdown_table, processor_name, publish
 from manyheads.config.experiment import ModelConfig
 from manyheads.data.batches import Pixels, Samples
 from manyheads.models.client_model import initialise, make_model
@@ -27,7 +27,7 @@ TARGETS = {"cuda": 0.05, "cpu": 0.10}
 
 
 def batches(augment: str, device: torch.device, dtype: torch.dtype) -> Callable[[int], torch.Tensor]:
-    """A function that gives the pixels of a step."""
+    """Return a function from a step to its pixels."""
     pixels = np.random.default_rng(0).integers(0, 256, size=(IMAGES, 32, 32, 3), dtype=np.uint8)
     samples = Samples(
         Pixels(pixels, device),
@@ -44,7 +44,7 @@ def batches(augment: str, device: torch.device, dtype: torch.dtype) -> Callable[
 
 
 def training_step(device: torch.device) -> Callable[[torch.Tensor], None]:
-    """Forward, backward and update."""
+    """Return a function that goes forward and backward and updates the weights."""
     config = ModelConfig(backbone="resnet18", width=64, stem="small")
     model = make_model(config, image_shape=(32, 32, 3), heads=1, classes=CLASSES)
     initialise(model, np.random.default_rng(0))
@@ -61,7 +61,7 @@ def training_step(device: torch.device) -> Callable[[torch.Tensor], None]:
 
 
 def seconds(work: Callable[[int], object], repeats: int, device: torch.device) -> float:
-    """Of one call, with the device's queue empty before and after."""
+    """Return the seconds of one call, with the device's queue empty before and after."""
     if device.type == "cuda":
         torch.cuda.synchronize()
     begun = time.perf_counter()
@@ -73,7 +73,7 @@ def seconds(work: Callable[[int], object], repeats: int, device: torch.device) -
 
 
 def measure(augment: str, device: torch.device, autocast: bool, rounds: int, repeats: int) -> list[str]:
-    """A row of the table."""
+    """Return a row of the table."""
     batch, step = batches(augment, device, torch.float32), training_step(device)
     ready = batch(0)
     context: AbstractContextManager[object] = torch.autocast("cuda", torch.bfloat16) if autocast else nullcontext()

@@ -1,4 +1,4 @@
-"""What an exchange costs and what it is worth: predictions against weights on digits, and bytes at CIFAR-100's size.
+"""The cost and the worth of an exchange: predictions against weights on digits, and bytes at CIFAR-100's size.
 
     python benchmarks/communication.py --only complete|cycle|counted|estimate [--seeds 3] [--write docs/measurements.md]
 
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from many import hardware, markdown_table, parser_for, publish, received, run_all, spread
+from common import hardware, markdown_table, parser_for, publish, received, run_all, spread
 from manyheads import Experiment
 from manyheads.algorithms.mhd import MHD
 from manyheads.config.experiment import ModelConfig
@@ -59,8 +59,8 @@ MESSAGES: dict[str, dict[str, Any]] = {
 }
 
 
-class Anybody:
-    """Stands for a model: says something random about every row. The size of a message does not depend on it."""
+class RandomModel:
+    """A stand-in for a model, with random answers: the size of a message does not depend on them."""
 
     client, step, values = 0, 0, torch.zeros(0)
 
@@ -70,7 +70,7 @@ class Anybody:
 
 
 def counted() -> list[list[str]]:
-    """Bytes that a client receives at an exchange, from messages as they are sent."""
+    """Count the bytes that a client receives at an exchange, in messages as they are sent."""
     config = ModelConfig(backbone="resnet18", width=64)
     model = make_model(config, image_shape=(32, 32, 3), heads=1, classes=CLASSES)
     sizes = {"FedAvg: one ResNet-18": Replica(model).encoded_size}
@@ -91,7 +91,7 @@ def counted() -> list[list[str]]:
         assert sent is not None
         width = WIDTH if sent.embedding else 0
         schema = TableSchema("0" * 64, sent.form, sent.rest, (width,), public, content_hashes(images), whole=True)
-        sizes[name] = len(schema.encode(Anybody(), schema.every_row))  # type: ignore[arg-type]
+        sizes[name] = len(schema.encode(RandomModel(), schema.every_row))  # type: ignore[arg-type]
     model_size = sizes["FedAvg: one ResNet-18"]
     return [
         [name, f"{size / 1e6:.3f} MB", f"{EXCHANGES * size / 1e6:.1f} MB", f"{model_size / size:.0f}"]
@@ -100,7 +100,7 @@ def counted() -> list[list[str]]:
 
 
 def estimate() -> list[list[str]]:
-    """Section 3.2 of the paper: steps of distillation that cost as much as a round of FedAvg, there and back."""
+    """Compute, as Section 3.2 of the paper, the steps of distillation that cost as much as a round of FedAvg."""
     paper = SCALES["imagenet"].mhd
     model = make_model(paper.model.for_client(0), image_shape=(224, 224, 3), heads=1, classes=1000)
     replica = Replica(model)
@@ -116,8 +116,8 @@ def estimate() -> list[list[str]]:
     return found
 
 
-def ring() -> dict[str, Experiment]:
-    """Four clients in a ring, where embeddings matter more."""
+def cycle() -> dict[str, Experiment]:
+    """Return experiments with four clients in a cycle, where embeddings matter more."""
     base = Experiment.load(Path(__file__).parents[1] / "experiments" / "digits-cycle.toml")
     knobs: dict[str, dict[str, Any]] = {
         "weights": {},
@@ -129,7 +129,7 @@ def ring() -> dict[str, Experiment]:
 
 
 def accuracies(experiments: dict[str, Experiment], options: argparse.Namespace) -> str:
-    """Run them all; a Markdown table with the command that made it."""
+    """Run all experiments; return a Markdown table with the command that made it."""
     found = run_all(experiments, options)
     reference = mean(summary["shared_accuracy"][-1] for summary in found["weights"])
     lines = []
@@ -153,7 +153,7 @@ def main() -> None:
     if options.only == "complete":
         publish("communication", accuracies(experiments(), options), options)
     elif options.only == "cycle":
-        publish("communication-cycle", accuracies(ring(), options), options)
+        publish("communication-cycle", accuracies(cycle(), options), options)
     elif options.only == "estimate":
         columns = ["what is sent", "numbers", "bytes", "steps for a round, by numbers", "by bytes"]
         command = "`python benchmarks/communication.py --only estimate`, from sizes of messages."

@@ -1,13 +1,13 @@
-"""Who is believed: the paper's largest probability against other measures of confidence, on digits.
+"""Measures of confidence on digits: the paper's largest probability against others.
 
     python benchmarks/confidence.py [--seeds 3] [--jobs N] [--write docs/measurements.md]
 
-Beside the accuracies: how often the chosen teacher was right, on public samples whose labels training never sees.
+The table also says how often the chosen teacher was right, on public samples whose labels training never sees.
 """
 
 import numpy as np
 
-from many import arguments, hardware, markdown_table, publish, run_all, spread
+from common import arguments, hardware, markdown_table, publish, run_all, spread
 from manyheads.exchange.named_confidences import CONFIDENCES
 from manyheads.studies.demo import demo_experiment
 

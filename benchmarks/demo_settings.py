@@ -1,8 +1,8 @@
-"""How the demonstration's settings were chosen: each one changed alone, judged on validation data.
+"""The choice of the demonstration's settings: each one changed alone, judged on validation data.
 
     python benchmarks/demo_settings.py [--seeds 4]
 
-Prints the shared accuracy by head on the validation part, mean over clients and seeds; test data are not looked at.
+Prints the shared accuracy by head on the validation part, mean over clients and seeds; test data are not used.
 """
 
 import argparse

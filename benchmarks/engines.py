@@ -1,9 +1,9 @@
-"""How much faster the engines are than the plain loop, at the same work.
+"""The speed of the engines against the plain loop, for the same work.
 
     python benchmarks/engines.py [--device cpu|cuda] [--model NAME] [--rounds N] [--write docs/measurements.md]
 
 On the CPU: the plain engine (one thread), two worker processes, Ray actors, and for comparison what was not built: a
-pool of two threads. Each keeps its own clients; they take turns, window by window, in one run. The table gives
+pool of two threads. Each has its own clients; they take turns, window by window, in one run. The table gives
 client-steps/s (median) and the median of the ratios to the plain engine's window of the same round. Targets on two
 cores: parallel at least 1.7 times plain; Ray within 15 % of parallel.
 
@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from many import add_write, markdown_table, processor_name, publish
+from common import add_write, markdown_table, processor_name, publish
 from manyheads import Experiment
 from manyheads.algorithms.base import Algorithm
 from manyheads.client.client import Client
@@ -51,7 +51,7 @@ SHAPES = {  # windows of some seconds
 
 
 class Threads:
-    """Not an engine: a window of each client in one of two threads."""
+    """A trainer, for comparison only, that trains each client's window in one of two threads."""
 
     encodes = True
 
@@ -85,7 +85,7 @@ CPU: dict[str, Callable[[Ensemble, ResolvedOptions], Engine]] = {
 
 
 def on_the_cpu(model: str, rounds: int, names: Sequence[str]) -> dict[str, list[float]]:
-    """Client-steps/s of each engine, round by round."""
+    """Return the client-steps/s of each engine, round by round."""
     shape = SHAPES[model]
     found: dict[str, list[float]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
@@ -109,7 +109,7 @@ def on_the_cpu(model: str, rounds: int, names: Sequence[str]) -> dict[str, list[
 
 
 def on_the_gpu(model: str, rounds: int, names: Sequence[str]) -> dict[str, list[float]]:
-    """As on the CPU; the plain engine takes shorter windows."""
+    """Return the same as `on_the_cpu`; the plain engine takes shorter windows."""
     device, found = "cuda", dict[str, list[float]]()
     described, steps = gpu_experiment(model), {"plain": 10, "cuda": 100}
     engines = {

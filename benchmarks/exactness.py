@@ -1,4 +1,4 @@
-"""How far the GPU is from the CPU: every algorithm on the demo's data, the same draws, in both engines.
+"""The difference between GPU and CPU: every algorithm on the demo's data with the same draws, in both engines.
 
     python benchmarks/exactness.py [--seeds 5] [--write docs/measurements.md]
 
@@ -6,8 +6,8 @@ Gives the largest relative difference of any loss term of any client to the plai
 10 steps in float32 (TF32 off), 1e-6 over 50 steps in float64. Then the demonstration's accuracies at its end, which in
 bf16 must be the same within the spread of seeds. Where there is no GPU it compares the CPU with itself.
 
-`--moved 8`: instead, the CPU against itself with first weights moved by at most half a unit in the last place, eight
-times: what rounding alone can do.
+`--moved 8` instead compares the CPU with itself, eight times, after moving initial weights by at most half a unit in the
+last place: this is what rounding alone can do.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from many import add_write, markdown_table, publish, spread
+from common import add_write, markdown_table, publish, spread
 from manyheads import Experiment, train
 from manyheads.engine.cuda.graphs import CudaTrainer
 from manyheads.engine.plain import LocalEngine, PlainTrainer
@@ -51,7 +51,7 @@ HALF_A_UNIT = 6e-8  # relative, in float32
 def losses(
     knobs: dict[str, Any], device: str, dtype: torch.dtype, steps: int, trainer: Trainer, moved: int | None = None
 ) -> Tensor:
-    """Of all clients; with `moved`, the number of a try, from first weights that are a little off."""
+    """Return the losses of all clients; with `moved`, the number of a try, after moving initial weights a little."""
     ensemble = assemble(demo_experiment().with_values(algorithm=knobs), device, dtype)
     if moved is not None:
         draws = torch.Generator().manual_seed(moved)
@@ -92,7 +92,7 @@ def rounding_alone(tries: int) -> None:
 
 
 def accuracies(seeds: int) -> list[list[str]]:
-    """The demonstration to its end, on the CPU and in bf16 on the GPU: mean and spread over seeds."""
+    """Run the demonstration on the CPU and in bf16 on the GPU; return mean and spread over seeds."""
     experiments = [demo_experiment().with_values(seed=seed) for seed in range(seeds)]
     with ProcessPoolExecutor(seeds, mp_context=get_context("spawn")) as pool:
         on_cpu = pool.map(_trained, experiments)

@@ -1,4 +1,4 @@
-"""Memory of training from a packed folder: sets of 1x and 8x the size.
+"""The memory that training from a packed folder takes, for data sets of 1x and 8x the size.
 
     python benchmarks/memory.py [--images 16384] [--write docs/measurements.md]
 
@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from many import add_write, markdown_table, processor_name, publish
+from common import add_write, markdown_table, processor_name, publish
 from manyheads import Experiment, train
 from manyheads.config.data import DataConfig
 from manyheads.data.pack import pack
@@ -28,7 +28,7 @@ SIDE, CLASSES, TIMES = 64, 10, (1, 8)
 
 
 class Watch(SilentObserver):
-    """Remembers the largest sizes."""
+    """An observer that remembers the largest sizes."""
 
     def __init__(self) -> None:
         self.most = {"RssAnon": 0, "RssFile": 0}
@@ -42,7 +42,7 @@ class Watch(SilentObserver):
 
 
 def child(folder: str) -> None:
-    """Train, and print what it took, in kB."""
+    """Train, and print the memory that it took, in kB."""
     experiment = Experiment(
         clients=4,
         data={"source": "packed", "path": folder, "public_fraction": 0.5, "augment": "crop-flip"},
@@ -56,7 +56,7 @@ def child(folder: str) -> None:
 
 
 def measure(count: int, root: Path) -> list[str]:
-    """Pack a set, train on it in a fresh process; a row of the table."""
+    """Pack a data set, train on it in a fresh process, and return a row of the table."""
     rng = np.random.default_rng(count)
     arrays = {
         f"{name}_{part}": rng.integers(0, 256, size=(size, SIDE, SIDE, 3), dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""Packing against a bare Pillow loop, alternating in one run.
+"""The speed of packing against a bare Pillow loop, alternating in one run.
 
     python benchmarks/packing.py [--images 4000] [--workers 1 2 4 ...] [--rounds 3] [--write docs/measurements.md]
 
@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from many import add_write, markdown_table, processor_name, publish
+from common import add_write, markdown_table, processor_name, publish
 from manyheads.config.data import DataConfig
 from manyheads.data.pack import pack
 
@@ -29,7 +29,7 @@ DIFFERENT = 300  # images; the rest are copies of them
 
 
 def make_images(folder: Path, count: int) -> None:
-    """Photographs compress like smooth shapes with some noise; these do, too. A few hundred, over and over."""
+    """Make images that compress like photographs: smooth shapes with some noise, a few hundred over and over."""
     rng = np.random.default_rng(0)
     y, x = np.mgrid[0:375, 0:500]
     files = []
@@ -56,7 +56,7 @@ def bare_loop(paths: Sequence[Path], out: Path) -> None:
 
 
 def seconds_of_bare_loops(folder: Path, out: Path, workers: int) -> float:
-    """One bare loop, or several at once."""
+    """Return the seconds of one bare loop, or of several at once."""
     paths = sorted(folder.glob("*/*.jpg"))
     begun = time.perf_counter()
     if workers == 1:
@@ -79,7 +79,7 @@ def seconds_to_pack(folder: Path, out: Path, workers: int) -> float:
 
 
 def compare(images: Path, root: Path, workers: int, rounds: int) -> list[str]:
-    """A row of the table."""
+    """Return a row of the table."""
     taken = [
         (
             seconds_of_bare_loops(images, root, 1),

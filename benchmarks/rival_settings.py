@@ -1,4 +1,4 @@
-"""How the settings of FedMD, FedAvg and the density measure were chosen: validation data, seeds that no table shows.
+"""The choice of settings for FedMD, FedAvg and the density measure: on validation data, with seeds that no table shows.
 
     python benchmarks/rival_settings.py [--seeds 2] [--first 3] [--jobs N]
 
@@ -13,7 +13,7 @@ from statistics import mean
 import torch
 from torch import Tensor
 
-from many import arguments, hardware, markdown_table
+from common import arguments, hardware, markdown_table
 from manyheads import Experiment, train
 from manyheads.exchange.density import Density
 from manyheads.runs.summary import Summary

@@ -24,7 +24,7 @@ NORM_TENSORS, SHORTCUT_TENSORS, TEACHER_TENSORS = 8, 3, 2
 
 @dataclass(frozen=True)
 class Speeds:
-    """What the GPU reaches: operations of a large product, bytes of a large copy."""
+    """The speeds that the GPU reaches: operations/s of a large product, bytes/s of a large copy."""
 
     operations: float
     bytes: float
@@ -40,7 +40,7 @@ def speeds(device: torch.device) -> Speeds:
 
 
 def _seconds(work: object) -> float:
-    """Of one call, after some to warm up."""
+    """Return the seconds of one call, after a few to warm up."""
     assert callable(work)
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     for _ in range(5):
@@ -61,7 +61,7 @@ class Floor:
 
 
 def floor(client: Client, image_shape: tuple[int, int, int], at: Speeds, teachers: int) -> Floor:
-    """Of one step: two batches to train on, and one that `teachers` snapshots are asked about."""
+    """Return the floor of one step: two batches to train on, and one that `teachers` snapshots predict."""
     training, model = client.training, client.make_model()
     trained, asked = training.batch_size + training.public_batch_size, teachers * training.public_batch_size
     found: list[tuple[float, float]] = []

@@ -1,4 +1,4 @@
-"""How time and memory grow: with clients, classes, heads, the public set and targets per step.
+"""The growth of time and memory with clients, classes, heads, the public set and targets per step.
 
     python benchmarks/scaling.py [--device cpu|cuda] [--only clients,classes] [--write docs/measurements.md]
 
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from many import add_write, markdown_table, processor_name, publish
+from common import add_write, markdown_table, processor_name, publish
 from manyheads import Experiment
 from manyheads.engine.base import Window
 from manyheads.engine.cuda.graphs import CudaTrainer
@@ -51,7 +51,7 @@ PRIVATE = 64 * 160  # samples: enough for a batch of each of 64 clients
 
 
 def experiment(values: dict[str, int], device: str, folder: Path) -> Experiment:
-    """On noise, with as many classes and public samples as are asked for."""
+    """Return an experiment on noise with these numbers of clients, classes, heads, public samples and targets."""
     shape, samples = SHAPES[device], values["public samples"] + PRIVATE
     path = folder / f"noise-{values['classes']}-{samples}.npz"
     if not path.exists():
@@ -97,7 +97,7 @@ class Setting:
         self.seconds()  # warm up: compile, capture
 
     def seconds(self) -> float:
-        """Of one step of the ensemble."""
+        """Return the seconds of one step of the ensemble."""
         begun = time.perf_counter()
         self._engine.train(Window(self._done, self._done + self._steps), lambda _: None)
         self._done += self._steps
@@ -105,13 +105,13 @@ class Setting:
 
 
 def _snapshot_bytes(ensemble: Ensemble) -> int:
-    """Of all different snapshots in all pools."""
+    """Return the bytes of all different snapshots in all pools."""
     entries = {id(entry): entry for client in ensemble.clients for entry in client.pool.entries}
     return sum(tensor.nbytes for entry in entries.values() for tensor in entry.tensors().values())
 
 
 def measure(knob: str, device: str, folder: Path) -> list[list[str]]:
-    """The rows of one knob."""
+    """Return the rows of one knob."""
     settings = {value: Setting({**BASE, knob: value}, device, folder) for value in KNOBS[knob]}
     turns = [{value: s.seconds() for value, s in settings.items()} for _ in range(SHAPES[device]["turns"])]
     base, table = BASE[knob], []

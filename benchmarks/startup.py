@@ -1,4 +1,4 @@
-"""How long the command line takes to answer help and mistakes: CPU seconds, those of the system included.
+"""The CPU time that the command line takes to answer help and mistakes: user and system seconds.
 
     python benchmarks/startup.py [--rounds N]
 
@@ -51,7 +51,7 @@ LINES = (
 
 
 def cpu_seconds(line: str, folder: str) -> tuple[float, int]:
-    """Of one process, user and system, and its exit status."""
+    """Return the CPU seconds of one process, user and system, and its exit status."""
     null = subprocess.DEVNULL
     process = subprocess.Popen([sys.executable, "-m", "manyheads", *line.split()], cwd=folder, stdout=null, stderr=null)
     _, status, used = os.wait4(process.pid, 0)

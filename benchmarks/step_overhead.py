@@ -1,4 +1,4 @@
-"""What the framework costs: a client's step in the plain engine against a hand-written PyTorch loop.
+"""The overhead of the framework: a client's step in the plain engine against a hand-written PyTorch loop.
 
     python benchmarks/step_overhead.py [--model demo|resnet18] [--rounds N]
 
@@ -31,7 +31,7 @@ SHAPES = {"demo": {"steps": 50, "rounds": 20}, "resnet18": {"steps": 2, "rounds"
 
 
 def experiment(name: str, folder: Path) -> Experiment:
-    """The demo's experiment, or the same with a ResNet-18 on colour images of 32 x 32 pixels (noise will do)."""
+    """Return the demo's experiment, or the same with a ResNet-18 on noise of 32 x 32 x 3."""
     one = {"targets_per_step": 1, "ramp": {"hold": 0.0, "rise": 0.0}}
     made = demo_experiment().with_values(algorithm=one)
     if name == "demo":
@@ -45,7 +45,7 @@ def experiment(name: str, folder: Path) -> Experiment:
 
 
 class ByHand:
-    """The loop that somebody would write for this one experiment, with nothing in it that it does not need."""
+    """The loop that one would write by hand for this one experiment, with nothing else in it."""
 
     def __init__(self, ensemble: Ensemble) -> None:
         client = ensemble.clients[0]
@@ -93,7 +93,7 @@ class ByHand:
 
 
 def measure(name: str, rounds: int) -> tuple[float, float, float]:
-    """Median seconds per step by hand and in the plain engine, and the median of the ratios of neighbouring runs."""
+    """Return the median seconds per step by hand and in the plain engine, and the median ratio of neighbouring runs."""
     with tempfile.TemporaryDirectory() as folder:
         ensemble, steps = assemble(experiment(name, Path(folder))), SHAPES[name]["steps"]
     exchange(ensemble, step=0)

@@ -2,7 +2,7 @@
 
     python benchmarks/transitivity.py [--seeds 3] [--jobs N] [--write docs/measurements.md]
 
-Accuracy of every head on the digits of the client so many hops away; beside it what the embedding would allow. With
+Accuracy of every head on the digits of the client that many hops away; beside it what the embedding allows. With
 --write it also draws images/transitivity.png beside the page.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from many import Summaries, arguments, hardware, markdown_table, publish, run_all, spread
+from common import Summaries, arguments, hardware, markdown_table, publish, run_all, spread
 from manyheads import Experiment
 from manyheads.report.figures import save_figure
 from manyheads.report.text import head_name
@@ -38,7 +38,7 @@ def hop_name(graph: str, hop: str) -> str:
 
 
 def figure(found: Summaries) -> Figure:
-    """A panel per graph: a line per hop, over heads; mean over seeds, spread shaded."""
+    """Draw a panel per graph and a line per hop, over heads: means over seeds, with the spread shaded."""
     made = Figure(figsize=(10, 3.4), layout="constrained")
     for number, (graph, summaries) in enumerate(found.items()):
         axes = made.add_subplot(1, len(found), number + 1)

@@ -22,7 +22,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from many import markdown_table
+from common import markdown_table
 
 HERE = Path(__file__).resolve().parents[1]
 MEASURED = ("step", "losses", "private_accuracy", "shared_accuracy", "by_hop", "chosen_by_class", "right_by_class")
@@ -30,7 +30,7 @@ PARTS = ("steps", "data", "exchange", "evaluation")
 
 
 def in_this_process(options: argparse.Namespace) -> dict[str, Any]:
-    """The cell's first steps, by the version that Python finds."""
+    """Run the cell's first steps with the version that Python finds."""
     import manyheads
     from manyheads import train
     from manyheads.studies.paper.code_of_numbers import code_of_numbers
@@ -51,14 +51,14 @@ def in_this_process(options: argparse.Namespace) -> dict[str, Any]:
         folder = Path(place) / "run"
         summary = train(cell.with_values(training=values), folder, engine=options.engine, observer=Watch()).summary
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    # What every version tells under the same names.
-    told = [{key: line[key] for key in MEASURED if key in line} for line in lines]
-    told.append({"bytes_received": summary["bytes_received"]})
+    # What every version records under the same names.
+    recorded = [{key: line[key] for key in MEASURED if key in line} for line in lines]
+    recorded.append({"bytes_received": summary["bytes_received"]})
     middle = len(moments) // 2
     taken = sum(number for number, _ in moments[middle + 1 :]) / cell.clients
     return {
         "code": code_of_numbers(),
-        "numbers": hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12],
+        "numbers": hashlib.sha256(json.dumps(recorded, sort_keys=True).encode()).hexdigest()[:12],
         "ms": 1000.0 * (moments[-1][1] - moments[middle][1]) / taken,
         "seconds": summary["seconds"],
         "time": {part: summary["time"][part] for part in PARTS},
@@ -66,7 +66,7 @@ def in_this_process(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def in_another_process(checkout: Path) -> dict[str, Any]:
-    """The same by the version of a checkout, with its own copy of this file: names may have changed in between."""
+    """Do the same with the version of a checkout and its own copy of this file: names may have changed in between."""
     given = os.environ.get("PYTHONPATH")
     search = os.pathsep.join([str(checkout / "src"), *([given] if given else [])])
     own = checkout / "benchmarks" / Path(__file__).name

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-# Each has a colour that it mostly has, as apples and lemons do.
+# Each shape has a typical colour, as apples and lemons do.
 SHAPES = {
     "circle": (220, 60, 60),
     "cross": (60, 190, 80),
@@ -20,7 +20,7 @@ SHAPES = {
     "star": (200, 70, 200),
     "triangle": (70, 200, 210),
 }
-CLIENTS = {  # what each organisation sees mostly
+CLIENTS = {  # what each organisation mostly sees
     "berlin": ("circle", "cross", "ring"),
     "paris": ("ring", "square", "star"),
     "rome": ("star", "triangle", "circle"),
@@ -28,7 +28,7 @@ CLIENTS = {  # what each organisation sees mostly
 
 
 def picture(shape: str, rng: np.random.Generator) -> Image.Image:
-    """One shape of random size and place in about its colour, on a dark background, in an image of random size."""
+    """Draw one shape of random size and place, in about its colour, on a dark image of random size."""
     side = int(rng.integers(40, 72))
     image = Image.new("RGB", (side, side), tuple(rng.integers(0, 70, size=3).tolist()))
     colour = tuple((SHAPES[shape] + rng.integers(-50, 51, size=3)).clip(0, 255).tolist())
@@ -55,7 +55,7 @@ def picture(shape: str, rng: np.random.Generator) -> Image.Image:
 
 
 def make(folder: Path, counts: dict[str, int], rng: np.random.Generator) -> None:
-    """So many pictures of each shape, each in a folder of its name."""
+    """Make this many pictures of each shape, in a folder with its name."""
     for shape, count in counts.items():
         (folder / shape).mkdir(parents=True, exist_ok=True)
         for number in range(count):
@@ -63,14 +63,14 @@ def make(folder: Path, counts: dict[str, int], rng: np.random.Generator) -> None
 
 
 def make_folders(folder: Path, train: int = 150, test: int = 40) -> None:
-    """A training and a test part, a folder per shape."""
+    """Make a training and a test part, with a folder per shape."""
     rng = np.random.default_rng(0)
     for part, count in (("train", train), ("test", test)):
         make(folder / part, dict.fromkeys(SHAPES, count), rng)
 
 
 def make_clients(folder: Path, train: int = 150, test: int = 40, public: int = 300) -> None:
-    """Three organisations that see mostly two shapes each, and public pictures that nobody has labelled."""
+    """Make the pictures of three organisations, which mostly see three shapes each, and unlabelled public pictures."""
     rng = np.random.default_rng(0)
     for name, often in CLIENTS.items():
         for part, count in (("train", train), ("test", test)):

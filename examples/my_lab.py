@@ -4,7 +4,7 @@ from torch import nn
 
 
 def small_net(channels: int) -> nn.Module:
-    """Two convolutions; any module will do whose output is one vector per image."""
+    """Return two convolutions; any module will do that outputs one vector per image."""
     return nn.Sequential(
         nn.Conv2d(channels, 24, 3, stride=2, padding=1),
         nn.GroupNorm(4, 24),

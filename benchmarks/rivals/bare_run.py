@@ -9,7 +9,7 @@ from rivals.common import Clock, Net, load, local_steps
 
 @torch.no_grad()
 def average(nets: list[Net]) -> None:
-    """All become the mean; the clients have equally many samples."""
+    """Replace all by their mean; the clients have equally many samples."""
     states = [net.state_dict() for net in nets]
     for name, first in states[0].items():
         mean = torch.stack([state[name] for state in states]).to(torch.float32).mean(0).to(first.dtype)

@@ -1,4 +1,4 @@
-"""What the drivers share: the workload that peers.py saved, the model, local steps, and the line that each prints."""
+"""What the drivers share: the saved workload, the model, local steps, and the line that each prints."""
 
 import json
 import sys
@@ -29,7 +29,7 @@ torch.set_num_threads(1)
 
 
 class Net(nn.Module):
-    """The main head of a client's model as what everybody expects: images in, logits out."""
+    """The main head of a client's model in the usual form: images in, logits out."""
 
     def __init__(self, model: ClientModel) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Net(nn.Module):
 
 @dataclass(frozen=True)
 class Workload:
-    """Images are numbers around zero already, and a client's samples its own: nobody's rounds pay for that."""
+    """The data and settings of a run. Images are normalised and split by client already, so no round pays for that."""
 
     folder: Path
     settings: Mapping[str, Any]
@@ -51,12 +51,12 @@ class Workload:
 
     @property
     def weights(self) -> dict[str, Tensor]:
-        """The first ones, equal for all."""
+        """Return the initial weights, which are the same for all."""
         found: dict[str, Tensor] = safetensors.torch.load_file(self.folder / "weights.safetensors")
         return found
 
     def net(self) -> Net:
-        """The model without weights."""
+        """Return the model without weights."""
         config = ModelConfig(backbone=self.settings["backbone"], width=self.settings["width"])
         height, width, channels = self.test[0].permute(0, 2, 3, 1).shape[1:]
         shape = (height, width, channels)
@@ -102,7 +102,7 @@ def local_steps(
     settings: Mapping[str, Any],
     draws: torch.Generator,
 ) -> None:
-    """The steps of one client in one round, as one would write them by hand."""
+    """Take the steps of one client in one round, as one would write them by hand."""
     images, labels = samples
     net.train()
     for index in _batches(len(labels), settings, draws):
@@ -112,14 +112,14 @@ def local_steps(
 
 
 def _batches(samples: int, settings: Mapping[str, Any], draws: torch.Generator) -> Iterator[Tensor]:
-    """Epoch after epoch; a client's samples are a whole number of batches."""
+    """Yield the batches of one epoch after the other; a client's samples are a whole number of batches."""
     size = settings["batch_size"]
     for _ in range(settings["local_steps"] * size // samples):
         yield from torch.split(torch.randperm(samples, generator=draws), size)
 
 
 class Clock:
-    """When a run began, and when each of its rounds ended."""
+    """A clock that remembers when a run began, and when each of its rounds ended."""
 
     def __init__(self) -> None:
         self.began, self.ends = time.perf_counter(), list[float]()
@@ -128,7 +128,7 @@ class Clock:
         self.ends.append(time.perf_counter())
 
     def report(self, version: str, cores: int, accuracy: float, whole: float | None = None) -> None:
-        """One line. The first round, in which everybody warms up, counts in the whole run only."""
+        """Print one line. The first round, in which everybody warms up, counts in the whole run only."""
         rounds = len(self.ends)
         line = {
             "version": version,

@@ -1,7 +1,7 @@
 """FedAvg in fluke: its own FedAVG with its own client and server, one process; nothing is evaluated or logged.
 
-A partition that is fixed reaches it as a DummyDataContainer, as its own FEMNIST does. Its clients train for epochs:
-as many as make up the local steps.
+A fixed partition is passed as a DummyDataContainer, as fluke's own FEMNIST is. Its clients train for as many epochs as
+make up the local steps.
 """
 
 import sys
@@ -16,7 +16,7 @@ from rivals.common import Clock, load
 
 
 class Watch:
-    """Told by fluke of the end of every round."""
+    """A callback of fluke that notes the end of every round."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -36,7 +36,7 @@ def experiment(workload: Workload) -> Experiment:
 
 
 class Watch(SilentObserver):
-    """Looks at the clock at the end of every round; before the first, that everybody starts where the others do."""
+    """An observer that notes the end of every round, and checks that all start from the same weights."""
 
     def __init__(self, workload: Workload) -> None:
         self._weights = workload.weights

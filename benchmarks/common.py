@@ -1,4 +1,4 @@
-"""Many runs at a time, and the page that their tables go to: for what fills docs/measurements.md."""
+"""What the benchmarks share: many runs at a time, and writing their tables into docs/measurements.md."""
 
 import argparse
 import os
@@ -37,7 +37,7 @@ def add_write(parser: argparse.ArgumentParser) -> None:
 
 
 def run_all(experiments: Mapping[str, Experiment], options: argparse.Namespace) -> Summaries:
-    """Every experiment with every seed, one thread each; the summaries by name, in the order of seeds."""
+    """Run every experiment with every seed, one thread each; return the summaries by name, in the order of seeds."""
     seeds = range(options.first, options.first + options.seeds)
     jobs = [(name, experiment.with_values(seed=seed)) for name, experiment in experiments.items() for seed in seeds]
     found: Summaries = {name: [] for name in experiments}
@@ -53,23 +53,23 @@ def _run(experiment: Experiment) -> Summary:
 
 
 def spread(values: Sequence[float]) -> str:
-    """`85.1 ± 4.6`: percent, mean and standard deviation over seeds."""
+    """Return mean and standard deviation over seeds, in percent: `85.1 ± 4.6`."""
     return f"{100 * mean(values):.1f}" + (f" ± {100 * stdev(values):.1f}" if len(values) > 1 else "")
 
 
 def received(summaries: Sequence[Summary]) -> str:
-    """Bytes per client, mean over clients and seeds."""
+    """Return the bytes that a client received, as a mean over clients and seeds."""
     count = mean(mean(summary["bytes_received"]) for summary in summaries)
     return "0" if count == 0 else f"{count / 1e6:.2f} MB"
 
 
 def hardware() -> str:
-    """Where a table was made."""
+    """Name the processor, torch and the precision of a table."""
     return f"{processor_name()}, one thread a run, torch {torch.__version__}, float32"
 
 
 def publish(name: str, text: str, options: argparse.Namespace) -> None:
-    """Print a section, and put it between its marks on the page."""
+    """Print a section, and write it between its marks on the page."""
     print(f"\n{text}")
     if options.write is None:
         return

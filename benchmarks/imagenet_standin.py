@@ -1,11 +1,11 @@
 """Pictures of noise with as many classes as ImageNet, for trying the imagenet scale where ImageNet is not at hand.
 
-    python benchmarks/standin.py runs/standin.npz
+    python benchmarks/imagenet_standin.py runs/standin.npz
     manyheads pack runs/standin.npz runs/standin
     manyheads reproduce baselines --scale imagenet --data runs/standin --only "s = 100, MHD" --try 4
     manyheads reproduce baselines --scale imagenet --data runs/standin --only "s = 100, MHD"
 
-The last line says how many hours it would take and then begins; Ctrl-C ends it.
+The last command says how many hours it would take, and then begins; Ctrl-C ends it.
 """
 
 import argparse

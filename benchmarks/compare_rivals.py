@@ -1,9 +1,9 @@
 """FedAvg in manyheads, in Flower's simulation, in fluke, and in a loop written by hand: seconds and memory.
 
-    python benchmarks/peers.py [--workload demo|resnet18] [--engine parallel] [--rounds-of-measurement 3]
-                               [--envs ~/.cache/manyheads/peers] [--write docs/measurements.md]
+    python benchmarks/compare_rivals.py [--workload demo|resnet18] [--engine parallel] [--rounds-of-measurement 3]
+                               [--envs ~/.cache/manyheads/rivals] [--write docs/measurements.md]
 
-All train the same model from the same first weights on the same saved partition, with equal batch size, local steps,
+All train the same model from the same initial weights on the same saved partition, with equal batch size, local steps,
 rounds and optimizer, one thread per process. Each runs as a process of its own (benchmarks/rivals/), Flower and fluke
 in an environment that is made once; they take turns, and the table gives medians.
 
@@ -39,7 +39,7 @@ import safetensors.torch
 import torch
 from numpy.typing import NDArray
 
-from many import add_write, markdown_table, processor_name, publish
+from common import add_write, markdown_table, processor_name, publish
 from manyheads.config.data import DataConfig
 from manyheads.config.experiment import ModelConfig
 from manyheads.data.loading import load
@@ -128,7 +128,7 @@ def partition(labels: NDArray[np.int64], clients: int, samples: int) -> NDArray[
 
 
 def save_workload(name: str, settings: dict[str, Any], folder: Path) -> None:
-    """For all: arrays, the partition, the settings, first weights. For us the same samples, a file per client."""
+    """Save arrays, the partition, settings and initial weights for all; for us also a file of samples per client."""
     data = images_of(name)
     chosen = partition(data.y_train, settings["clients"], settings["samples"])
     np.savez(folder / "workload.npz", clients=chosen, **vars(data))
@@ -259,7 +259,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def measure_all(name: str, options: argparse.Namespace) -> dict[str, list[dict[str, Any]] | str]:
-    """Of each system the results of all its turns, or why there are none."""
+    """Return the results of all turns of each system, or why there are none."""
     settings = {**COMMON, **WORKLOADS[name], "cores": len(os.sched_getaffinity(0))}
     if options.rounds:
         settings["rounds"] = options.rounds
@@ -325,7 +325,7 @@ def table(name: str, found: dict[str, list[dict[str, Any]] | str], options: argp
 
 
 def verdict(done: dict[str, dict[str, Any]]) -> str:
-    """Whether the target is met."""
+    """Say whether the target is met."""
     if "manyheads" not in done or "bare" not in done:
         return "The target cannot be judged."
     ours, others = done["manyheads"], [own for system, own in done.items() if system not in ("manyheads", "busy")]
@@ -351,7 +351,7 @@ def main() -> None:
     parser.add_argument("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS))
     parser.add_argument("--rounds-of-measurement", type=int, default=3, metavar="N", help="turns of each system")
     parser.add_argument("--rounds", type=int, help="of training, at least 2; default: those of the workload")
-    parser.add_argument("--envs", type=Path, default=cache / "manyheads" / "peers", help="environments and logs")
+    parser.add_argument("--envs", type=Path, default=cache / "manyheads" / "rivals", help="environments and logs")
     add_write(parser)
     options = parser.parse_args()
     if options.rounds is not None and options.rounds < 2:
@@ -364,10 +364,10 @@ def main() -> None:
     python = ".".join(map(str, sys.version_info[:3]))
     only = f" --workload {options.workload}" if options.workload else ""
     about = (
-        f"`python benchmarks/peers.py --engine {options.engine}{only}`, medians of {options.rounds_of_measurement}; "
-        f"{processor_name()}, {cores} cores, torch {torch.__version__}, one thread per process, Python {python}."
+        f"`python benchmarks/compare_rivals.py --engine {options.engine}{only}`, medians of "
+        f"{options.rounds_of_measurement}; {processor_name()}, {cores} cores, torch {torch.__version__}, one thread per process, Python {python}."
     )
-    publish("peers", "\n\n".join([about, *(table(name, found[name], options) for name in names)]), options)
+    publish("rivals", "\n\n".join([about, *(table(name, found[name], options) for name in names)]), options)
 
 
 if __name__ == "__main__":
