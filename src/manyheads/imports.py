@@ -74,9 +74,9 @@ def import_named(name: str, key: str, fits: Callable[[Any], bool], what: str, tr
             public = [key for key in vars(imported) if not key.startswith("_")]
             raise ConfigurationError(f"{said}: {module} has no {attribute}; {nearest(attribute, public)}")
         found: Any = getattr(imported, attribute)
-    except ConfigurationError:
+    except (ConfigurationError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:  # whatever the user's file raises when it is read
+    except BaseException as error:  # whatever the user's file raises when it is read
         raise ConfigurationError(f"{said}: cannot be imported: {describe_error(error)}") from None
     if not fits(found):
         kind = f"the class {found.__name__}" if isinstance(found, type) else f"a {type(found).__name__}"

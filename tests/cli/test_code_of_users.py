@@ -14,6 +14,7 @@ MODULES = {
     "a key that is missing": ("{}['key']", "KeyError: 'key'"),
     "a module that is missing": ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
     "an end": ("import sys; sys.exit('bye')", "SystemExit: bye"),
+    "an end of another kind": ("class Stop(BaseException): pass\nraise Stop('now')", "Stop: now"),
     "no end": ("def f(): f()\nf()", "RecursionError"),
     "too much": ("raise MemoryError", "MemoryError"),
     "nothing in it": ("", "has no Thing"),

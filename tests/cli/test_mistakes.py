@@ -182,4 +182,27 @@ def test_the_demo_leaves_other_runs_in_its_usual_folder(
     monkeypatch.setattr("manyheads.studies.demo.demo_experiment", lambda: tiny)
     short = ("--set", "training.steps=4", "--set", "evaluate.every=4")
     assert call("run", tiny_file, *short, "--out", "runs/demo/mhd").exit_code == 0
-    assert "runs/demo/mhd: is not a run of the demo; it is left as it is" in refused("demo")
+    assert "runs/demo/mhd: is not a run of the demo, so it is left as it is" in refused("demo")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("run e.toml --seeds 0", "'--seeds'"),
+        ("run e.toml --stepps 4", "No such option: --stepps"),
+        ("run", "Missing argument 'EXPERIMENT.toml'"),
+        ("run e.toml another.toml", "unexpected extra argument"),
+        ("rum e.toml", "No such command 'rum'"),
+        ("run e.toml --out", "'--out' requires an argument"),
+    ],
+)
+def test_mistakes_in_arguments_name_the_help(line: str, said: str) -> None:
+    told = refused(*line.split())
+    assert said in told
+    assert told.endswith(" --help")
+
+
+def test_a_run_that_fails_before_its_first_save_leaves_no_folder() -> None:
+    """Not even those that its own lies in."""
+    Path("e.toml").write_text(str(Experiment(**TINY).with_values(training={"learning_rate": 1e6, "warmup_steps": 0})))
+    assert "learning_rate" in refused("run", "e.toml", "--out", "runs/deeper/one")

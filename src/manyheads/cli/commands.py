@@ -5,9 +5,10 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from manyheads.cli.data import pack_images, split
 from manyheads.cli.paper import reproduce
@@ -17,6 +18,7 @@ from manyheads.memory import enough_memory
 from manyheads.printable import printable
 from manyheads.version import __version__
 
+NAME = "manyheads"
 MISTAKE, STOPPED = 2, 130
 OF_PRINTING = (errno.ENOSPC, errno.EPIPE, errno.EIO)  # where no file is named: those that are written name themselves
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -32,7 +34,26 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "export": export,
 }
 
+USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]  # click's, which newer versions of typer carry with them
+
+
+class OneLineGroup(TyperGroup):
+    """A group of commands that answers a mistake in arguments as any other: one line, with the help to look at."""
+
+    def main(self, *args: Any, **kwargs: Any) -> NoReturn:
+        try:
+            status = super().main(*args, **{**kwargs, "standalone_mode": False})
+        except USAGE_ERROR as error:
+            context, said = getattr(error, "ctx", None), " ".join(error.format_message().split()).rstrip(".")  # type: ignore[attr-defined]
+            command = context.command_path if context else NAME
+            print(printable(f"error: {said}; see {command} --help"), file=sys.stderr)
+            sys.exit(MISTAKE)
+        sys.exit(status or 0)
+
+
 app = typer.Typer(
+    name=NAME,
+    cls=OneLineGroup,
     help="Many heads are better than one: clients with private data teach each other, without a server.",
     no_args_is_help=True,
     add_completion=False,

@@ -44,7 +44,6 @@ from manyheads.runs.read import check_new_folder, check_no_run, client_number, r
 from manyheads.runs.summary import Summary
 from manyheads.studies.demo import DEMO_OUT, demo_runs, demo_text, remove_earlier_demo
 from manyheads.studies.series import (
-    BETWEEN_RUNS,
     check_same_experiment,
     plot_if_missing,
     run_folders,
@@ -54,6 +53,9 @@ from manyheads.studies.series import (
 
 if TYPE_CHECKING:
     from manyheads.training.result import Result
+
+
+AGAIN = "stopped; the same command runs the demo from its beginning"
 
 
 def demo(
@@ -74,12 +76,15 @@ def demo(
     remove_earlier_demo(folder, runs)
     summaries = {}
     for name, experiment in runs.items():
-        with screen.watch(name) as watcher:
-            # The same bits as with one process, in less time.
-            engine = "parallel" if min(usable_cores(), experiment.clients) > 1 else "plain"
-            result = train(experiment, folder / name, EngineOptions(engine), watcher)
+        # The same bits as with one process, in less time.
+        engine = "parallel" if min(usable_cores(), experiment.clients) > 1 else "plain"
+        try:
+            with screen.watch(name) as watcher:
+                result = train(experiment, folder / name, EngineOptions(engine), watcher)
+        except Interrupted:
+            raise Stopped(AGAIN) from None
         if result.stop_requested:
-            raise Stopped(BETWEEN_RUNS)
+            raise Stopped(AGAIN)
         summaries[name] = result.summary
     for name in runs:
         plot_run(folder / name)

@@ -48,6 +48,7 @@ def train(
     run = _Run(ensemble, resolved, observer or SilentObserver(), path)
     if path is None:
         return run.go(MemoryRecord())
+    made = [parent for parent in path.parents if not parent.exists()]
     with contextlib.closing(
         RunFolder.create(path, ensemble.resolved.experiment, ensemble.resolved.dataset.fingerprint())
     ) as record:
@@ -59,6 +60,9 @@ def train(
             if record.saved_step is None:  # a folder from which nothing can go on helps nobody
                 record.close()
                 remove_run(path)
+                for parent in made:
+                    with contextlib.suppress(OSError):  # somebody has something in it
+                        parent.rmdir()
             raise
 
 
