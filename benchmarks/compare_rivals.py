@@ -365,7 +365,8 @@ def main() -> None:
     only = f" --workload {options.workload}" if options.workload else ""
     about = (
         f"`python benchmarks/compare_rivals.py --engine {options.engine}{only}`, medians of "
-        f"{options.rounds_of_measurement}; {processor_name()}, {cores} cores, torch {torch.__version__}, one thread per process, Python {python}."
+        f"{options.rounds_of_measurement}; {processor_name()}, {cores} cores, torch {torch.__version__}, "
+        f"one thread per process, Python {python}."
     )
     publish("rivals", "\n\n".join([about, *(table(name, found[name], options) for name in names)]), options)
 

@@ -6,8 +6,8 @@ Gives the largest relative difference of any loss term of any client to the plai
 10 steps in float32 (TF32 off), 1e-6 over 50 steps in float64. Then the demonstration's accuracies at its end, which in
 bf16 must be the same within the spread of seeds. Where there is no GPU it compares the CPU with itself.
 
-`--moved 8` instead compares the CPU with itself, eight times, after moving initial weights by at most half a unit in the
-last place: this is what rounding alone can do.
+`--moved 8` instead compares the CPU with itself, eight times, after moving initial weights by at most half a unit in
+the last place: this is what rounding alone can do.
 """
 
 import argparse
