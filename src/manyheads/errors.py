@@ -14,9 +14,14 @@ ManyheadsError
 
 from pathlib import Path
 
+from manyheads.printable import abridged
+
 
 class ManyheadsError(Exception):
-    """Base of every error that manyheads raises on purpose."""
+    """Base of every error that manyheads raises on purpose. Its text is one line, whatever names stand in it."""
+
+    def __str__(self) -> str:
+        return abridged(super().__str__())
 
 
 class ConfigurationError(ManyheadsError):

@@ -16,6 +16,16 @@ def printable(text: str) -> str:
     return UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
+def abridged(text: str, length: int = 2_000) -> str:
+    """Return the text in one line of at most this length; what is longer loses its middle.
+
+    >>> abridged("data.path = " + 1_000 * "a" + ": not found", 30)
+    'data.path = aa...aa: not found'
+    """
+    text, half = printable(text), (length - 3) // 2
+    return text if len(text) <= length else f"{text[: length - 3 - half]}...{text[-half:]}"
+
+
 def shortened(text: str, length: int = 100) -> str:
     """Return the text in one line of at most this length; a longer one ends in "..."."""
     text = printable(text[: length + 1])

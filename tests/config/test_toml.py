@@ -46,6 +46,38 @@ def test_numbers_that_are_too_large(text: str) -> None:
     assert line.endswith("a number of more than 64 bits")
 
 
+MANY_DOTS = {
+    "a key": f"{'a.' * 100_000}b = 1\n",
+    "a header": f"[{'a.' * 100_000}b]\n",
+    "quoted parts": '"=".' * 100_000 + "b = 1\n",
+    "many keys": 200 * f"{'a.' * 1_000}b = 1\n",
+}
+
+
+@pytest.mark.parametrize("text", MANY_DOTS.values(), ids=MANY_DOTS)
+def test_what_python_would_read_for_minutes(text: str) -> None:
+    assert "a.toml: not valid TOML: too many dots in a line; " in refusal(text=text + GOOD)
+
+
+def test_a_value_that_python_would_read_for_minutes() -> None:
+    assert "the value is not valid TOML: too many dots in a line; " in refusal(f"seed={{{'a.' * 100_000}b = 1}}")
+
+
+def test_long_lists_are_read() -> None:
+    assert len(parse(f"x = [{', '.join(['0.5'] * 9_000)}]")["x"]) == 9_000
+    lines = ",\n".join(["'models/client.safetensors'"] * 50_000)
+    assert len(parse(f"x = [\n{lines}\n]")["x"]) == 50_000
+
+
+def test_a_file_that_is_too_long_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "long.toml"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)  # takes no room on the disk
+    with pytest.raises(ConfigurationError, match=r"long\.toml: more than 8 MB"):
+        Experiment.load(path)
+    assert "more than 8 MB" in refusal(text=" " * (9 << 20) + GOOD)
+
+
 def test_the_key_of_a_large_number_is_named() -> None:
     assert "data.public.x: a number" in refusal(text=f"{GOOD}public = {{x = {2**64}}}")
 

@@ -39,7 +39,8 @@ class StopAtLosses(SilentObserver):
         ({"engine": "cuda", "device": "cpu"}, "--engine cuda --device cpu: it needs a GPU"),
         ({"engine": "ray", "device": "cuda", "gpus_per_client": 0.0}, "--gpus-per-client 0.0: must be above 0"),
         ({"engine": "ray", "gpus_per_client": 0.5}, "--gpus-per-client 0.5: needs --device cuda"),
-        *(({"device": name}, f"--device {name}: unknown device") for name in ("tpu", "", "cpu:7", "cuda:x", "cuda\n")),
+        *(({"device": name}, f"--device {name}: unknown device") for name in ("tpu", "", "cpu:7", "cuda:x")),
+        ({"device": "cuda\n"}, r"--device cuda\\n: unknown device"),
     ],
     ids=str,
 )

@@ -14,6 +14,7 @@ from manyheads.data.batches import Rows
 from manyheads.data.views import model_input
 from manyheads.engine.base import Window
 from manyheads.engine.plain import PlainTrainer, exchange
+from manyheads.errors import TrainingError
 from manyheads.exchange.density import SHRINKAGE, Density, DensityConfidence
 from manyheads.exchange.message import DIGEST, MAGIC, decode
 from manyheads.setup.build import Ensemble, assemble
@@ -71,6 +72,13 @@ def test_very_few_samples_are_enough(samples: int) -> None:
     density = Density.fit(embedding_RE, torch.zeros(samples, dtype=torch.int64), 2)
     assert density.typicality(embedding_RE).isfinite().all()
     assert density.typicality(-embedding_RE).max() < 0.5
+
+
+def test_a_diverged_model_is_refused_in_one_line(tiny: Experiment) -> None:
+    ensemble = assemble(with_density(tiny))
+    ensemble.clients[1].state.values.fill_(1e38)
+    with pytest.raises(TrainingError, match=r"^step 4, client 1: an embedding is not a number, .*; lower training"):
+        exchange(ensemble, step=4)
 
 
 def test_labels_without_samples_change_nothing_but_the_shape() -> None:

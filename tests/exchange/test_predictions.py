@@ -261,6 +261,23 @@ def test_quantized_outputs_of_a_client_are_those_of_its_message(tiny: Experiment
     assert torch.equal(quantized.embedding_BE, told.embedding_BE)
 
 
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_diverged_model_says_nothing(tiny: Experiment, precision: str) -> None:
+    """In 8 bits, what is not a number would look like one."""
+    ensemble = assemble(predictions(tiny, precision=precision, top_k=3))
+    asker, client, other = ensemble.clients
+    for diverged in (client, other):
+        diverged.state.values.fill_(1e38)
+    assert client.schema is not None
+    with pytest.raises(SnapshotError, match=r"client 1, step 4: holds a probability that is not a number; "):
+        client.schema.encode(client.snapshot(4), first_rows(20))
+    exchange(ensemble, step=4)
+    assert asker.refused == 1
+    assert asker.pool.entries == []
+    rows = client.schema.public.named(np.arange(20), 0, torch.float32)
+    assert client.schema.quantized(client.snapshot(4).outputs(rows), torch.float32).probabilities_BHC.isnan().all()
+
+
 @given(
     classes=st.one_of(st.integers(2, 300), st.sampled_from([1_000, 32_769, 65_000, 65_536])),
     share=st.floats(0.0, 1.0),

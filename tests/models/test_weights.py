@@ -168,6 +168,8 @@ def test_what_is_no_safetensors_file_is_refused(
             f'model.weights = "{pickle}": not a safetensors file; convert a PyTorch file once by '
             f'safetensors.torch.save_file(torch.load("{here}", weights_only=True), "x.safetensors")'
         )
+    for folder in ("/", ".", ".."):
+        assert told(folder).startswith(f'model.weights = "{folder}": not a safetensors file; ')
     assert told("text.safetensors").startswith('model.weights = "text.safetensors": not a safetensors file: ')
     assert told("empty.safetensors").startswith('model.weights = "empty.safetensors": not a safetensors file: ')
     assert told("none.safetensors").startswith('model.weights = "none.safetensors": cannot be read: ')

@@ -15,7 +15,7 @@ from manyheads.cli.paper import reproduce
 from manyheads.cli.runs import compare, demo, evaluate_run, export, frontier, resume_run, run
 from manyheads.errors import ManyheadsError, Stopped
 from manyheads.memory import enough_memory
-from manyheads.printable import printable
+from manyheads.printable import abridged
 from manyheads.version import __version__
 
 NAME = "manyheads"
@@ -46,7 +46,7 @@ class OneLineGroup(TyperGroup):
         except USAGE_ERROR as error:
             context, said = getattr(error, "ctx", None), " ".join(error.format_message().split()).rstrip(".")  # type: ignore[attr-defined]
             command = context.command_path if context else NAME
-            print(printable(f"error: {said}; see {command} --help"), file=sys.stderr)
+            print(abridged(f"error: {said}; see {command} --help"), file=sys.stderr)
             sys.exit(MISTAKE)
         sys.exit(status or 0)
 
@@ -71,14 +71,14 @@ def guarded(name: str, function: Callable[..., None]) -> Callable[..., None]:
                 function(*args, **kwargs)
                 sys.stdout.flush()
         except Stopped as stopped:
-            print(f"\n{printable(str(stopped))}", file=sys.stderr)
+            print(f"\n{stopped}", file=sys.stderr)
             raise typer.Exit(STOPPED) from None
         except ManyheadsError as error:
-            print(f"error: {printable(str(error))}", file=sys.stderr)
+            print(f"error: {error}", file=sys.stderr)
             raise typer.Exit(MISTAKE) from None
         except OSError as error:
             place = error.filename or ("standard output" if error.errno in OF_PRINTING else name)
-            print(printable(f"error: {place}: {error.strerror or error}"), file=sys.stderr)
+            print(abridged(f"error: {place}: {error.strerror or error}"), file=sys.stderr)
             raise typer.Exit(MISTAKE) from None
         except KeyboardInterrupt:
             print("\nleft at once; a run continues from its last save with: manyheads resume RUN", file=sys.stderr)

@@ -8,8 +8,11 @@ from manyheads.errors import ConfigurationError
 from manyheads.files import read_file
 from manyheads.printable import shortened
 
-MAX_LEVELS = 16
+MAX_LEVELS, MAX_BYTES = 16, 8 << 20
+MAX_DOTS = 10_000  # in a line: what Python needs for a key grows with the square of its parts
 TOO_DEEP, TOO_LARGE = f"nested more than {MAX_LEVELS} levels deep", "a number of more than 64 bits"
+TOO_LONG = f"more than {MAX_BYTES >> 20} MB"
+TOO_DOTTED = "too many dots in a line; a key has few parts, and of a long list each value stands in a line of its own"
 
 
 def read_text(path: Path) -> str:
@@ -19,6 +22,8 @@ def read_text(path: Path) -> str:
         hint = f"its experiment is {inside}; continue it with: manyheads resume {path}" if inside.exists() else ""
         raise ConfigurationError(f"{path}: is a folder; {hint or 'give a TOML file'}")
     try:
+        if path.stat().st_size > MAX_BYTES:
+            raise ConfigurationError(f"{path}: {TOO_LONG}, which no experiment needs")
         return read_file(path, follow=True).decode()
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
@@ -28,6 +33,10 @@ def read_text(path: Path) -> str:
 
 def parse(text: str) -> dict[str, Any]:
     """Return the values of a TOML text. A ValueError says in one line why it cannot be an experiment."""
+    if len(text) > MAX_BYTES:
+        raise ValueError(TOO_LONG)
+    if sum(line.count(".") ** 2 for line in text.split("\n")) > MAX_DOTS**2:
+        raise ValueError(TOO_DOTTED)
     try:
         values = tomllib.loads(text)
     except RecursionError:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
+from manyheads.errors import TrainingError
 from manyheads.exchange.confidence import Confidence, Fittable, Tensors
 from manyheads.models.client_model import embeddings
 from manyheads.outputs import Outputs
@@ -95,6 +96,11 @@ class DensityConfidence(Confidence):
         chosen = np.sort(rng.permutation(client.private.indices)[:MOST_SAMPLES])
         samples = torch.from_numpy(chosen).to(client.private.pixels.device)
         embedding_RE = embeddings(client.model, client.private.pixels, samples)
+        if not torch.isfinite(embedding_RE).all():
+            raise TrainingError(
+                f"step {step}, client {client.index}: an embedding is not a number, so no density can be fitted; "
+                "lower training.learning_rate or lengthen training.warmup_steps"
+            )
         density = Density.fit(embedding_RE, client.private.labels(samples), client.model.shape_HC[1])
         return {field.name: getattr(density, field.name) for field in dataclasses.fields(density)}
 

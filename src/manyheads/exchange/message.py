@@ -105,6 +105,11 @@ def _arrays(header: Header, content: bytes) -> dict[str, NDArray[Any]]:
     return arrays
 
 
+def diverged_text(client: int, step: int, name: str) -> str:
+    """Return what is said of a table that holds what is not a number."""
+    return f"client {client}, step {step}: holds a {name} that is not a number; the sender's model has diverged"
+
+
 def _check_numbers(table: Table) -> None:
     """Check everything that must be true of any table, whoever reads it."""
     header, arrays = table.header, table.arrays
@@ -112,7 +117,7 @@ def _check_numbers(table: Table) -> None:
     p_NHT = arrays["probabilities"].astype(np.float64) / (255.0 if header.form.precision == "uint8" else 1.0)
     for name, values in (("probability", p_NHT), *((n, arrays[n]) for n in ("confidence", "embedding") if n in arrays)):
         if not np.isfinite(values).all():
-            raise SnapshotError(f"{who}: holds a {name} that is not a number; the sender's model has diverged")
+            raise SnapshotError(diverged_text(header.client, header.step, name))
     least, most = header.form.sums
     sum_NH = p_NHT.sum(-1)
     if (p_NHT < 0.0).any() or (sum_NH > most).any():

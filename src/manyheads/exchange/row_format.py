@@ -98,4 +98,4 @@ def _all_classes(p_BHT: Tensor, class_BHT: Tensor | None, classes: int, rest: Re
         even_BH1 = torch.minimum(left_BH1 / (classes - sent), p_BHT[..., -1:])
         p_BHC = even_BH1.expand(*p_BHT.shape[:2], classes).scatter(-1, class_BHT, p_BHT)
     total_BH1 = total_BH1 + even_BH1 * (classes - sent)
-    return torch.where(total_BH1 > 0.0, p_BHC / total_BH1, 1.0 / classes)
+    return torch.where(total_BH1 == 0.0, 1.0 / classes, p_BHC / total_BH1)  # what is not a number stays none

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from manyheads.data.arrays import Indices
 from manyheads.data.batches import Samples
-from manyheads.exchange.message import Header, Table
+from manyheads.errors import SnapshotError
+from manyheads.exchange.message import Header, Table, diverged_text
 from manyheads.exchange.request import PublicRows
 from manyheads.exchange.row_format import Rest, RowFormat
 from manyheads.exchange.weights import WeightsSnapshot
@@ -86,6 +87,7 @@ class TableSchema:
         self, snapshot: WeightsSnapshot, chunk: Indices, view: int, parts: dict[str, list[NDArray[Any]]]
     ) -> None:
         outputs = snapshot.outputs(self.public.named(chunk, view, snapshot.values.dtype))
+        self._check_numbers(snapshot, outputs)
         class_BHT, p_BHT = self.form.probabilities(outputs.probabilities_BHC)
         self._append_names(chunk, view, parts)
         parts["probabilities"].append(p_BHT.cpu().numpy())
@@ -97,6 +99,18 @@ class TableSchema:
         if self.embedding_widths[snapshot.client]:
             assert outputs.embedding_BE is not None
             parts["embedding"].append(self.form.embedding(outputs.embedding_BE).cpu().numpy())
+
+    def _check_numbers(self, snapshot: WeightsSnapshot, outputs: Outputs) -> None:
+        """Refuse to encode what is not a number: in 8 bits it would look like one."""
+        heads, sent = self.form.heads, self.embedding_widths[snapshot.client] > 0
+        values = {
+            "probability": outputs.probabilities_BHC[:, :heads],
+            "confidence": outputs.confidence_BH[:, :heads] if outputs.confidence_BH is not None else None,
+            "embedding": outputs.embedding_BE if sent else None,
+        }
+        for name, tensor in values.items():
+            if tensor is not None and not torch.isfinite(tensor).all():
+                raise SnapshotError(diverged_text(snapshot.client, snapshot.step, name))
 
     def _append_names(self, chunk: Indices, view: int, parts: dict[str, list[NDArray[Any]]]) -> None:
         parts["names"].append(self.names_P[chunk])
@@ -122,6 +136,8 @@ class TableSchema:
         """
         form, confidence_BH, embedding_BE = self.form, None, None
         p_BHC = form.all_probabilities(*form.probabilities(outputs.probabilities_BHC), self.rest, dtype)
+        if form.precision == "uint8":  # adds 0, but what is not a number stays none
+            p_BHC = p_BHC + 0.0 * outputs.probabilities_BHC[:, : form.heads].amax(-1, keepdim=True).to(dtype)
         if form.confidence:
             assert outputs.confidence_BH is not None
             confidence_BH = outputs.confidence_BH[:, : form.heads].half().to(dtype)

@@ -37,7 +37,7 @@ def load_weights(backbone: nn.Module, path: str, name: str) -> None:
 def _read(path: str) -> dict[str, Tensor]:
     suffix = Path(path).suffix.lower()
     if suffix != ".safetensors":
-        there = Path(path).with_suffix(".safetensors").name
+        there = f"{Path(path).stem}.safetensors"
         raise ConfigurationError(
             f'model.weights = "{path}": not a safetensors file; convert a PyTorch file once by '
             f'safetensors.torch.save_file(torch.load("{Path(path).name}", weights_only=True), "{there}")'
