@@ -47,7 +47,7 @@ def centred_logits(client: Client, rows: Rows) -> Tensor:
 
 def public_rows(client: Client, positions: np.ndarray[Any, Any], view: int = 0) -> Rows:
     assert client.public is not None
-    return client.public.named(positions, view, client.state.values.dtype)
+    return client.public.rows_in_view(positions, view, client.state.values.dtype)
 
 
 def consensus_by_hand(clients: list[Client], rows: Rows) -> Tensor:

@@ -21,7 +21,7 @@ from manyheads.data.arrays import Dataset
 from manyheads.data.loading import load
 from manyheads.data.pack import pack
 from manyheads.data.sources import SOURCES
-from manyheads.data.sources.plain import digits_table
+from manyheads.data.sources.numpy_arrays import digits_table
 from manyheads.runs.summary import Summary
 from tests.conftest import TINY
 from tests.data.made import (
@@ -67,7 +67,7 @@ def digits(path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
     changed[3, 0] = 16.0 - changed[3, 0]
 
     def change() -> None:
-        monkeypatch.setattr("manyheads.data.sources.plain.digits_table", lambda: changed)
+        monkeypatch.setattr("manyheads.data.sources.numpy_arrays.digits_table", lambda: changed)
 
     return Made({"source": "digits"}, change, tuple("0123456789"), (8, 8, 1), bright=False)
 

@@ -1,4 +1,4 @@
-"""Small images whose class can be told from their brightness, and how a refusal is read."""
+"""Small images whose brightness shows their class, and helpers that read refusals."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,14 +16,14 @@ from manyheads.config.data import DataConfig, SourceConfig
 from manyheads.data.arrays import Dataset, Images, ImageSet
 from manyheads.data.loading import load
 from manyheads.data.sources.library import library
-from manyheads.data.views import grid_of, show
+from manyheads.data.views import gather_views, grid_of
 
 SIDE = 20  # grey levels between two classes: twelve of them fit
 HEIGHT, WIDTH = 12, 10
 
 
 def pixels(labels: Sequence[int] | NDArray[np.int64], *, channels: int = 3, seed: int = 0) -> Images:
-    """An image for each label: as bright as its class, with a little noise, so that no two are the same."""
+    """Return an image for each label: as bright as its class, with a little noise, so that no two are the same."""
     rng = np.random.default_rng([seed, channels, len(labels)])
     noise = rng.integers(0, 10, size=(len(labels), HEIGHT, WIDTH, channels))
     images: Images = (noise + 10 + SIDE * np.asarray(labels)[:, None, None, None]).astype(np.uint8)
@@ -31,14 +31,14 @@ def pixels(labels: Sequence[int] | NDArray[np.int64], *, channels: int = 3, seed
 
 
 def told(images: Images) -> list[int]:
-    """The class of each image, as its brightness tells it."""
+    """Return the class of each image by its brightness."""
     return [round((float(image.mean()) - 14.5) / SIDE) for image in images]
 
 
 def picture(
     label: int = 0, *, mode: str = "RGB", seed: int = 0, size: tuple[int, int] = (HEIGHT, WIDTH)
 ) -> Image.Image:
-    """One of them, in a mode of Pillow's and of a height and width."""
+    """Return one such image in a mode of Pillow's, of a height and width."""
     image = Image.fromarray(pixels([label], seed=seed)[0]).resize(size[::-1], Image.Resampling.NEAREST)
     if mode == "P":
         return image.convert("P", palette=Image.Palette.ADAPTIVE)
@@ -54,7 +54,7 @@ def class_folders(
     seed: int = 0,
     numbers: Mapping[str, int] | None = None,
 ) -> Path:
-    """ROOT/CLASS/0.png, ...; the brightness of a class is its number, or its place in the alphabet."""
+    """Write ROOT/CLASS/0.png, ...; the brightness of a class is its number, or its place in the alphabet."""
     number = numbers or {name: at for at, name in enumerate(sorted(counts))}
     for name, count in counts.items():
         (root / name).mkdir(parents=True)
@@ -66,17 +66,17 @@ def class_folders(
 
 
 def data(**values: Any) -> DataConfig:
-    """`[data]` as an experiment's file would give it: what is wrong with a key ends in one line, too."""
+    """Return `[data]` as an experiment's file would give it, so that a wrong key ends in one line, too."""
     return Experiment(clients=1, data={key: str(v) if isinstance(v, Path) else v for key, v in values.items()}).data
 
 
 def used(part: ImageSet) -> tuple[Images, list[int]]:
-    """The images that are not left out, and their labels."""
+    """Return the images that are not left out, and their labels."""
     return np.asarray(part.images)[part.used], part.known_labels[part.used].tolist()
 
 
 def refusal(config: DataConfig | Callable[[], object]) -> str:
-    """The one line that loading ends in, or another call."""
+    """Return the one line that loading, or another call, ends in."""
     with pytest.raises((DataError, ConfigurationError)) as error:
         load(config) if isinstance(config, DataConfig) else config()
     assert "\n" not in str(error.value)
@@ -84,13 +84,13 @@ def refusal(config: DataConfig | Callable[[], object]) -> str:
 
 
 def says(line: str, *texts: object) -> None:
-    """That a line holds all of some texts."""
+    """Check that a line contains all of some texts."""
     for text in texts:
         assert str(text) in line, f"{text!s} is not in: {line}"
 
 
 def same(one: Dataset, other: Dataset) -> None:
-    """That two data sets hold the same used samples."""
+    """Check that two data sets use the same samples."""
     assert one.class_names == other.class_names
     assert one.client_names == other.client_names
     assert (one.public is None) == (other.public is None)
@@ -103,12 +103,12 @@ def same(one: Dataset, other: Dataset) -> None:
 
 
 def everything(paths: Iterable[Path]) -> dict[str, bytes]:
-    """The content of files, by name."""
+    """Return the content of files, by name."""
     return {path.name: path.read_bytes() for path in paths}
 
 
 def datasets_below(path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The library `datasets`. It keeps copies of what it reads: here, not in the home of whoever runs the tests."""
+    """Return the library `datasets`, which caches what it reads: here, not in a home folder."""
     datasets = library_or_skip("datasets", "huggingface")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", path / "cache")
     datasets.disable_progress_bars()
@@ -116,7 +116,7 @@ def datasets_below(path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def torchvision_or_skip() -> Any:
-    """Its data sets. It is built for one torch: beside the CPU's it mostly cannot be imported."""
+    """Return torchvision's data sets; a build for another torch cannot be imported."""
     return library_or_skip("torchvision.datasets", "torchvision")
 
 
@@ -128,6 +128,6 @@ def library_or_skip(name: str, source: str) -> Any:
 
 
 def apply_views(images_BHWC: Tensor, views_BV: Tensor) -> Tensor:
-    """Each image in its view."""
+    """Return each image in its view."""
     every = torch.arange(len(images_BHWC), device=images_BHWC.device)
-    return show(images_BHWC, every, grid_of(views_BV, *images_BHWC.shape[1:3]))
+    return gather_views(images_BHWC, every, grid_of(views_BV, *images_BHWC.shape[1:3]))

@@ -24,7 +24,7 @@ from manyheads.data.batches import Pixels
 from manyheads.data.journal import JOURNAL
 from manyheads.data.loading import load
 from manyheads.data.pack import pack
-from manyheads.data.sources.packs import mapped
+from manyheads.data.sources.packed_folder import mapped
 from manyheads.setup.resolve import resolve
 from tests.conftest import TINY
 from tests.data.made import (
@@ -46,7 +46,7 @@ from tests.data.made import (
 
 @pytest.fixture
 def pets(tmp_path: Path) -> Path:
-    """Two classes of five colour images, without a test part."""
+    """Write two classes of five colour images, without a test part."""
     return class_folders(tmp_path / "pets", {"cat": 5, "dog": 5})
 
 
@@ -55,7 +55,7 @@ def refused_folder(path: Path, **keys: Any) -> str:
 
 
 def write_npz(path: Path, **changes: Any) -> Path:
-    """Thirty training and six test images of three classes, with some arrays replaced or left out."""
+    """Write thirty training and six test images of three classes, with some arrays replaced or left out."""
     labels = {"y_train": np.arange(30) % 3, "y_test": np.arange(6) % 3}
     arrays = {"x_train": pixels(labels["y_train"]), "x_test": pixels(labels["y_test"], seed=1), **labels, **changes}
     np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
@@ -75,7 +75,7 @@ def test_a_missing_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_missing_public_folder(tmp_path: Path) -> None:
-    """The key that is wrong, which is not `data.path`."""
+    """The message names the key that is wrong, which is not `data.path`."""
     says(refusal(data(source="digits", public={"source": "folder", "path": "none"})), 'data.public.path = "none"')
     says(refusal(data(source="digits", public={"source": "folder"})), "data.public.path: missing")
 
@@ -116,13 +116,13 @@ def test_a_class_that_only_the_test_part_has(pets: Path) -> None:
 
 
 def test_a_class_called_train(pets: Path) -> None:
-    """A hint that `train` is taken for the training part: images lie in it, but no sub-folders."""
+    """A hint says that `train` is taken for the training part: it holds images, but no sub-folders."""
     class_folders(pets, {"train": 3})
     says(refused_folder(pets), pets / "train", "holds no sub-folders")
 
 
 def test_a_public_folder_beside_the_classes_is_not_lost(pets: Path) -> None:
-    """`public/` is the public part here as it is beside clients."""
+    """`public/` is the public part, as beside clients."""
     class_folders(pets / "public", {"cat": 2, "dog": 2})
     dataset = load(data(source="folder", path=pets))
     assert dataset.public is not None
@@ -143,7 +143,7 @@ def test_parts_in_any_case_and_by_their_long_names(tmp_path: Path) -> None:
 
 
 def test_a_test_part_without_labels_gives_way_to_val(tmp_path: Path) -> None:
-    """As ImageNet has it."""
+    """ImageNet has such folders."""
     class_folders(tmp_path / "a" / "train", {"cat": 4, "dog": 4})
     class_folders(tmp_path / "a" / "val", {"cat": 2, "dog": 2})
     (tmp_path / "a" / "test").mkdir()
@@ -164,7 +164,7 @@ def test_linked_folders_are_read_once_and_not_in_circles(pets: Path, tmp_path: P
 
 
 def test_images_beside_the_classes_are_not_lost(pets: Path) -> None:
-    """A note names the first."""
+    """A note names the first one."""
     picture().save(pets / "stray.png")
     says(" ".join(load(data(source="folder", path=pets)).notes), pets / "stray.png")
 
@@ -182,7 +182,7 @@ def test_files_that_are_no_images_are_noted(pets: Path) -> None:
 
 
 def test_a_folder_that_is_called_like_an_image(pets: Path) -> None:
-    """It is a folder: what is in it counts."""
+    """A folder counts, whatever its name ends in."""
     (pets / "cat" / "more.png").mkdir()
     assert len(load(data(source="folder", path=pets)).train.images) == 8
     picture(0, seed=9).save(pets / "cat" / "more.png" / "0.png")
@@ -194,7 +194,7 @@ def test_a_folder_that_is_called_like_an_image(pets: Path) -> None:
 
 
 def damage(file: Path) -> Path:
-    """Cut off in the middle, as by a download that broke off."""
+    """An image is cut off in the middle, as by an interrupted download."""
     content = file.read_bytes()
     file.write_bytes(content[: len(content) // 2])
     return file
@@ -239,7 +239,7 @@ def test_a_file_that_may_not_be_read(pets: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def save_deep(file: Path, channels: int) -> Path:
-    """A PNG file of 16 bits a channel, which Pillow reads but does not write in colour."""
+    """Return a PNG file of 16 bits a channel, which Pillow reads but does not write in colour."""
     rows = b"".join(b"\0" + b"\x12\x34" * (WIDTH * channels) for _ in range(HEIGHT))
 
     def chunk(kind: bytes, content: bytes) -> bytes:
@@ -253,7 +253,7 @@ def save_deep(file: Path, channels: int) -> Path:
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_16_bits_a_channel_are_refused(pets: Path, channels: int) -> None:
-    """Also in colour, where Pillow would silently drop the lower eight."""
+    """Colour images are refused, too: Pillow would silently drop the lower eight bits."""
     deep = save_deep(pets / "dog" / "deep.png", channels)
     says(refused_folder(pets), deep, "has 16 or more bits a channel", "needed: 8, so scale it to 0 ... 255")
 
@@ -282,7 +282,7 @@ def test_16_bits_a_pixel_are_no_16_bits_a_channel(pets: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["P", "RGBA", "LA", "CMYK", "1", "L"])
 def test_other_modes_are_converted(pets: Path, mode: str) -> None:
-    """As Pillow's `convert` does it; only of palettes, whose pixels are no brightness, a note is left."""
+    """Pillow's `convert` does it; a note is left about palettes only, whose pixels are not brightness."""
     file = pets / "cat" / ("0.tif" if mode == "CMYK" else "0.png")
     (pets / "cat" / "0.png").unlink()
     picture(3, mode=mode).save(file)
@@ -307,7 +307,7 @@ def test_transparent_palettes(pets: Path) -> None:
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_a_mode_that_cannot_be_converted_is_unreadable(pets: Path, channels: int) -> None:
-    """No traceback of Pillow's."""
+    """It ends in one line, not in Pillow's traceback."""
     Image.new("LAB", (WIDTH, HEIGHT)).save(pets / "cat" / "lab.tif")
     config = data(source="folder", path=pets, channels=channels)
     if channels == 3:  # that it can
@@ -317,7 +317,7 @@ def test_a_mode_that_cannot_be_converted_is_unreadable(pets: Path, channels: int
 
 
 def test_an_image_is_shown_upright(tmp_path: Path) -> None:
-    """A camera that was held on its side says so in the file: the first image decides the size, turned."""
+    """A camera that was held on its side says so in the file: the turned first image decides the size."""
     upright = picture(2, seed=5)
     exif = Image.Exif()
     exif[0x0112] = 6  # turn by 90 degrees clockwise to see it upright
@@ -347,7 +347,7 @@ def test_jpegs_are_upright_too_when_they_are_made_smaller(tmp_path: Path) -> Non
 
 
 def test_damaged_notes_of_a_camera_are_no_matter(pets: Path) -> None:
-    """Pillow warns about them, but the pixels are whole; nobody is told."""
+    """Pillow warns about them, but the pixels are whole, so nothing is said."""
     (pets / "cat" / "0.png").unlink()
     picture(3).save(pets / "cat" / "0.jpg", exif=b"Exif\0\0II*\0\x08\0\0\0\x05\0\x12\x01")
     dataset = load(data(source="folder", path=pets))
@@ -356,7 +356,7 @@ def test_damaged_notes_of_a_camera_are_no_matter(pets: Path) -> None:
 
 @pytest.mark.parametrize("size", [16, [16, 4], [4, 16]])
 def test_a_decoder_does_not_make_them_smaller_than_they_are_needed(tmp_path: Path, size: int | list[int]) -> None:
-    """Of a chess board of 16 x 16 fields every field is still told from the next, along the longer side."""
+    """Every field of a chess board of 16 x 16 fields still differs from the next, along the longer side."""
     board = 255 * (np.indices((16, 16)).sum(0) % 2).astype(np.uint8)
     stripes = 255 * np.repeat(np.arange(16)[:, None] % 2, 16, axis=1).astype(np.uint8)
     fields = {16: board, 4: stripes}[min(size) if isinstance(size, list) else size]
@@ -382,7 +382,7 @@ def test_different_sizes_need_a_common_one(pets: Path) -> None:
 
 
 def test_stretch_and_crop(pets: Path) -> None:
-    """Of an image that is bright on its left and right: cropped, its edges are gone."""
+    """An image that is bright on its left and right loses these edges when it is cropped."""
     wide = np.zeros((HEIGHT, 4 * HEIGHT, 3), dtype=np.uint8)
     wide[:, :HEIGHT] = wide[:, -HEIGHT:] = 255
     for file in pets.rglob("*.png"):
@@ -393,7 +393,7 @@ def test_stretch_and_crop(pets: Path) -> None:
 
 
 def test_height_comes_before_width(pets: Path) -> None:
-    """As Pillow makes it, which says the width first."""
+    """The reference is Pillow's `resize`, which takes the width first."""
     for file in pets.rglob("*.png"):
         picture(4, seed=2).save(file)
     expected = np.asarray(picture(4, seed=2).resize((9, 6), Image.Resampling.BILINEAR))
@@ -412,7 +412,7 @@ def test_a_colour_image_among_grey_ones(tmp_path: Path) -> None:
 
 
 def test_a_grey_image_among_colour_ones_is_turned_into_colour(pets: Path) -> None:
-    """Nothing is lost."""
+    """No information is lost."""
     picture(1, mode="L", seed=4).save(pets / "dog" / "grey.png")
     dataset = load(data(source="folder", path=pets))
     assert dataset.image_shape == (HEIGHT, WIDTH, 3)
@@ -459,7 +459,7 @@ def odd_file(path: Path, channels: int) -> Path:
 
 @pytest.mark.parametrize("channels", [2, 4, 5])
 def test_arrays_that_are_neither_grey_nor_colour(tmp_path: Path, channels: int) -> None:
-    """They train as they are, but cannot be resized; where the last channel may be transparency, it can be dropped."""
+    """They train as they are, but cannot be resized; a last channel that may be transparency can be dropped."""
     file = odd_file(tmp_path, channels)
     assert load(data(source="npz", path=file)).image_shape == (HEIGHT, WIDTH, channels)
     says(refusal(data(source="npz", path=file, size=8)), file, f"{channels} channels", "data.channels = 1 or 3")
@@ -468,14 +468,14 @@ def test_arrays_that_are_neither_grey_nor_colour(tmp_path: Path, channels: int) 
 
 
 def test_five_channels_are_no_grey_or_colour_images(tmp_path: Path) -> None:
-    """One line, not Pillow's KeyError."""
+    """It ends in one line, not in Pillow's KeyError."""
     file = odd_file(tmp_path, 5)
     says(refusal(data(source="npz", path=file, channels=3)), file, "5 channels")
 
 
 @pytest.mark.parametrize("channels", [2, 4, 5])
 def test_packing_arrays_that_are_neither_grey_nor_colour(tmp_path: Path, channels: int) -> None:
-    """Packed as they are, or refused in one line."""
+    """They are packed as they are, or refused in one line."""
     config = data(source="npz", path=odd_file(tmp_path, channels))
     try:
         pack(config, tmp_path / "out", workers=1)
@@ -537,7 +537,7 @@ def test_a_client_that_lacks_a_class_on_purpose(sites: Path) -> None:
 
 
 def test_clients_whose_files_number_the_same_classes_differently(tmp_path: Path) -> None:
-    """The names tell which is which, or one line says what to do; not an IndexError."""
+    """Names show which class is which, or one line says what to do; there is no IndexError."""
     orders = {"north": ["cat", "dog", "owl"], "south": ["owl", "cat", "dog"]}
     for client, order in orders.items():
         write_npz(tmp_path / f"{client}.npz", class_names=order)
@@ -550,13 +550,13 @@ def test_clients_whose_files_number_the_same_classes_differently(tmp_path: Path)
 
 
 def test_a_class_that_no_client_has(sites: Path) -> None:
-    """As with any other source, the nearest name."""
+    """The message suggests the nearest name, as with any other source."""
     says(refused_clients(sites, classes=["cat", "dogs"]), "data.classes", "class dogs", 'did you mean "dog"?')
 
 
 @pytest.mark.parametrize("kind", ["folder", "npz"])
 def test_a_client_without_any_chosen_class(sites: Path, kind: str) -> None:
-    """The client is named; not an IndexError, and not a line about data.private_fraction."""
+    """The message names the client; it is no IndexError and not about data.private_fraction."""
     if kind == "folder":
         class_folders(sites / "west", {"cow": 5})
     else:
@@ -565,7 +565,7 @@ def test_a_client_without_any_chosen_class(sites: Path, kind: str) -> None:
 
 
 def test_two_clients_of_one_name(sites: Path) -> None:
-    """Neither replaces the other without a word."""
+    """Neither silently replaces the other."""
     labels = {"y_train": np.arange(30) % 2, "y_test": None, "x_test": None}
     write_npz(sites / "north.npz", **labels, class_names=["cat", "dog"])
     says(refused_clients(sites), sites / "north", sites / "north.npz")
@@ -583,7 +583,7 @@ def test_a_client_without_a_test_part(sites: Path) -> None:
 
 
 def test_a_client_too_small_for_a_test_part(sites: Path) -> None:
-    """The client is named. A fifth of two is none, and without test samples its private accuracy would be 0."""
+    """The message names the client: a fifth of two is none, and without test samples its accuracy would be 0."""
     class_folders(sites / "west", {"cat": 2, "dog": 2})
     says(refused_clients(sites), "client west", "data.test_fraction")
     class_folders(sites / "east", {"cat": 3, "dog": 2})
@@ -616,7 +616,7 @@ def test_another_number_of_clients_than_there_are(sites: Path) -> None:
 
 
 def test_labels_of_the_clients_public_part_are_theirs_by_name(sites: Path) -> None:
-    """Known where every class of it is a private one, by the private number; otherwise unknown."""
+    """They are known, by private numbers, if each of their classes is a private one; otherwise they are unknown."""
     class_folders(sites / "public", {"dog": 3}, numbers={"dog": 1})
     dataset = load(data(source="clients", path=sites))
     assert dataset.public is not None
@@ -649,7 +649,7 @@ def test_classes_of_images_without_labels(pets: Path) -> None:
 
 
 def test_classes_of_a_public_set_that_there_are_not(pets: Path) -> None:
-    """The key that is wrong."""
+    """The message names the key that is wrong."""
     config = data(source="digits", public={"source": "folder", "path": str(pets), "classes": ["dogs"]})
     says(refusal(config), "data.public.classes", 'did you mean "dog"?')
 
@@ -693,7 +693,7 @@ def test_a_test_fraction_beside_a_test_part(pets: Path) -> None:
 
 
 def test_the_name_of_a_data_set_is_replaced_alone() -> None:
-    """`data.name` is no entry that owns the other keys, as `algorithm.name` is."""
+    """`data.name` does not own the other keys, as `algorithm.name` does."""
     text = 'clients = 1\n[data]\nsource = "torchvision"\npath = "x"\nname = "CIFAR10"\n'
     changed = Experiment.from_toml(text, overrides=["data.name=CIFAR100"])
     assert changed.data.model_dump(include={"source", "path", "name"}) == {
@@ -801,7 +801,7 @@ def test_not_a_data_set(hugging: Any, tmp_path: Path) -> None:
 
 
 def test_labels_of_a_table_that_have_no_name(hugging: Any, tmp_path: Path) -> None:
-    """Somebody took the last name out of the description."""
+    """The description lacks the last name."""
     rows = hugging_rows(hugging, [0, 1, 2] * 4, hugging.ClassLabel(names=["cat", "dog", "owl"]))
     rows.save_to_disk(str(tmp_path / "saved"))
     described = tmp_path / "saved" / "dataset_info.json"
@@ -822,7 +822,7 @@ def test_a_damaged_image_of_a_table_is_named(hugging: Any, tmp_path: Path) -> No
 
 
 def test_the_folder_of_a_repository_on_the_hub(hugging: Any, tmp_path: Path) -> None:
-    """Data/train-00000-of-00001.parquet is a file of `train`; nearly every copy of the hub looks so."""
+    """data/train-00000-of-00001.parquet is a file of `train`; nearly every copy of the hub looks like that."""
     kind = hugging.ClassLabel(names=["cat", "dog", "owl"])
     (tmp_path / "copy" / "data").mkdir(parents=True)
     for split, count in (("train", 4), ("test", 2)):
@@ -842,13 +842,13 @@ def test_labels_that_are_kept_secret(hugging: Any, tmp_path: Path) -> None:
 
 
 def test_labels_that_are_missing(hugging: Any, tmp_path: Path) -> None:
-    """One line."""
+    """It ends in one line."""
     hugging_rows(hugging, [0, None, 2] * 4, hugging.Value("int64")).save_to_disk(str(tmp_path / "saved"))
     says(refusal(data(source="huggingface", path=tmp_path / "saved")), tmp_path / "saved", "label")
 
 
 def test_fine_labels_that_are_texts(hugging: Any, tmp_path: Path) -> None:
-    """Numbers like any labels."""
+    """They are numbered like any labels."""
     rows = hugging_rows(hugging, [0, 1, 2] * 4, hugging.Value("int64"), fine=["tabby", "poodle", "barn"] * 4)
     rows.save_to_disk(str(tmp_path / "saved"))
     dataset = load(data(source="huggingface", path=tmp_path / "saved", fine_label="fine"))
@@ -857,7 +857,7 @@ def test_fine_labels_that_are_texts(hugging: Any, tmp_path: Path) -> None:
 
 
 def test_plain_numbers_are_no_names(hugging: Any, tmp_path: Path) -> None:
-    """A column of numbers says nothing about which class is which; the digits 0, 1, 2 are others."""
+    """A column of numbers does not say which class is which; the digits 0, 1, 2 are other classes."""
     hugging_rows(hugging, [0, 1, 2] * 4, hugging.Value("int64")).save_to_disk(str(tmp_path / "saved"))
     public = {"source": "huggingface", "path": str(tmp_path / "saved")}
     dataset = load(data(source="digits", public=public))
@@ -874,7 +874,7 @@ def test_data_sets_of_torchvision_that_there_are_not(tmp_path: Path) -> None:
 
 
 def test_a_damaged_image_of_torchvision_is_named(tmp_path: Path) -> None:
-    """Also by data sets that tell a label only together with its image."""
+    """Some data sets give a label only together with its image."""
     torchvision_or_skip()
     base = tmp_path / "gtsrb"
     class_folders(base / "GTSRB" / "Training", {"00000": 3, "00001": 3}, suffix=".ppm")
@@ -886,7 +886,7 @@ def test_a_damaged_image_of_torchvision_is_named(tmp_path: Path) -> None:
 
 
 def test_val_may_stand_for_test(tmp_path: Path) -> None:
-    """ImageNet and its like have `val` only."""
+    """ImageNet and others have `val` only."""
     torchvision_or_skip()
     for part in ("train", "val"):
         class_folders(tmp_path / "imagenette2" / part, {"n01440764": 3, "n02102040": 3}, suffix=".JPEG")
@@ -913,7 +913,7 @@ def test_a_folder_that_is_not_packed(pets: Path) -> None:
 
 def test_a_card_that_is_gone(packed: Path) -> None:
     (packed / "pack.json").unlink()
-    says(refused_packed(packed), packed, "packing it was not finished: the same command goes on")
+    says(refused_packed(packed), packed, "packing was not finished; the same command continues it")
 
 
 def test_packing_that_was_not_finished(pets: Path, tmp_path: Path) -> None:
@@ -972,7 +972,7 @@ def test_an_array_of_another_shape(packed: Path) -> None:
 
 
 def test_an_array_of_another_kind(packed: Path) -> None:
-    """Pixels are uint8, whatever the shape."""
+    """Pixels must be uint8, whatever their shape."""
     np.save(packed / "train-images.npy", np.zeros((10, 12, 10, 3), dtype=np.float32))
     says(refused_packed(packed), packed / "train-images.npy", "float32", "pack it again")
 
@@ -983,7 +983,7 @@ def test_no_pickle_is_loaded_from_a_packed_folder(packed: Path) -> None:
 
 
 def test_a_damaged_npz_file(tmp_path: Path) -> None:
-    """Wherever a byte is wrong, it is one line, or no matter."""
+    """A wrong byte anywhere ends in one line, or changes nothing."""
     labels = np.arange(40) % 2
     file = tmp_path / "a.npz"
     np.savez_compressed(file, x_train=np.zeros((40, 6, 6, 3), dtype=np.uint8), y_train=labels)
@@ -1023,7 +1023,7 @@ def test_what_is_left_out_is_not_resized(tmp_path: Path) -> None:
 
 
 def test_a_packed_set_may_be_larger_than_the_memory(tmp_path: Path) -> None:
-    """A file of holes stands for it: more than any machine has, and mapped all the same."""
+    """A file of holes is larger than any memory, and is mapped all the same."""
     images, side = 2**28, 64
     with (tmp_path / "train-images.npy").open("wb") as stream:
         described = {"descr": "|u1", "fortran_order": False, "shape": (images, side, side, 3)}

@@ -1,4 +1,4 @@
-"""Which samples a client sees at which step."""
+"""Batches: which samples a client sees at which step."""
 
 import numpy as np
 import torch
@@ -65,7 +65,7 @@ def test_pixels_are_those_of_the_samples() -> None:
 
 
 def test_a_shared_view_is_the_same_pixels_for_every_client() -> None:
-    """A view is a function of (sample, view number): clients that draw it at other moments see the same."""
+    """A view is a function of (sample, view number): clients that draw it at other steps see the same."""
     seen: list[dict[tuple[int, int], list[int]]] = []
     for client in (0, 1):
         window = samples(20, client, "crop-flip", views_of=EVERYONE).window(0, 4, 10)

@@ -1,4 +1,4 @@
-"""What is opened, and what is not: other formats than those of images, pipes, sockets and devices."""
+"""Files that are not opened: other formats than those of images, pipes, sockets and devices."""
 
 import os
 import shutil
@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 from manyheads import ConfigurationError, DataError, Experiment
 from manyheads.cli.commands import app
 from manyheads.data.frame import Frame
+from manyheads.data.images import FORMATS
 from manyheads.data.loading import load
 from manyheads.data.pack import pack
-from manyheads.data.pictures import FORMATS
 from manyheads.data.reading import read_all
-from manyheads.data.sources import find
+from manyheads.data.sources import list_source
 from manyheads.data.sources.folders import SUFFIXES
 from manyheads.setup.resolve import resolve
 from tests.conftest import TINY
@@ -76,11 +76,11 @@ OTHERS = {
 def test_a_file_of_another_format_is_no_image_whatever_it_is_called(pets: Path, kind: str) -> None:
     (pets / "dog" / "1.png").write_bytes(OTHERS[kind])
     assert kind not in FORMATS
-    says(refused(pets), pets / "dog" / "1.png", "is not an image, or one of an unknown kind")
+    says(refused(pets), pets / "dog" / "1.png", "is not an image of a known format")
 
 
 def test_an_image_of_another_format_in_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library would decode whatever Pillow knows, and fetch what a row says."""
+    """The library would decode whatever Pillow can, and fetch whatever a row names."""
     datasets = datasets_below(tmp_path, monkeypatch)
     monkeypatch.setattr("datasets.arrow_dataset.xgetsize", lambda path: 0)  # saving would look for what is not there
     for name, cell in (
@@ -96,7 +96,7 @@ def test_an_image_of_another_format_in_a_table(tmp_path: Path, monkeypatch: pyte
 
 
 def test_an_image_that_would_fill_the_memory(pets: Path) -> None:
-    """60,000 x 60,000 pixels in a file of a few hundred bytes."""
+    """A file of a few hundred bytes holds 60,000 x 60,000 pixels."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
@@ -108,15 +108,15 @@ def test_an_image_that_would_fill_the_memory(pets: Path) -> None:
 
 
 def test_memory_that_is_too_little_is_no_fault_of_an_image(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Packing would leave the image out for ever."""
-    found = find(data(source="folder", path=pets))
+    """Packing would otherwise leave the image out for ever."""
+    found = list_source(data(source="folder", path=pets))
 
     def full(*_: object, **__: object) -> None:
         raise MemoryError
 
     monkeypatch.setattr(Image, "open", full)
     with pytest.raises(MemoryError):
-        read_all(found.train.pictures, Frame(8, 8, 3))
+        read_all(found.train.images, Frame(8, 8, 3))
     with pytest.raises(DataError, match=r"out of memory: .*; lower data\.size"):
         load(data(source="folder", path=pets))
 

@@ -1,4 +1,4 @@
-"""Packing can be stopped at any moment, loses no image without a word, and changes no number of a training run."""
+"""Packing can be stopped at any moment, never silently loses an image, and changes no number of a training run."""
 
 import errno
 import fcntl
@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 
 from manyheads import ConfigurationError, DataError, Experiment, train
 from manyheads.cli.commands import app
-from manyheads.data import pictures
+from manyheads.data import images
 from manyheads.data.arrays import ImageSet
 from manyheads.data.journal import JOURNAL
 from manyheads.data.loading import load
@@ -41,7 +41,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def pets(tmp_path: Path) -> Path:
-    """Three classes, 21 training and 6 test images."""
+    """Write three classes with 21 training and 6 test images."""
     class_folders(tmp_path / "pets" / "train", {"cat": 7, "dog": 7, "owl": 7})
     class_folders(tmp_path / "pets" / "test", {"cat": 2, "dog": 2, "owl": 2}, seed=1)
     return tmp_path / "pets"
@@ -49,7 +49,7 @@ def pets(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def whole(pets: Path, tmp_path: Path) -> dict[str, bytes]:
-    """The files of a packing that nobody stopped."""
+    """Return the files of an uninterrupted packing."""
     pack_pets(pets, tmp_path / "whole")
     return everything((tmp_path / "whole").iterdir())
 
@@ -80,25 +80,25 @@ def stopped(pets: Path, out: Path, at: int, workers: int = 1) -> None:
 
 
 def journal(out: Path) -> list[dict[str, Any]]:
-    """The chunks that are done."""
+    """Return the finished chunks."""
     return [json.loads(line) for line in (out / JOURNAL).read_text().splitlines()][1:]
 
 
 def files_of(line: dict[str, Any], pets: Path) -> list[Path]:
-    """The images of a chunk."""
+    """Return the images of a chunk."""
     every = sorted((pets / line["part"]).rglob("*.png"))
     return every[line["start"] : line["start"] + CHUNK]
 
 
 def spoil(file: Path) -> None:
-    """Make it unreadable, but leave its size and its time: whoever reads it again would notice."""
+    """Make a file unreadable with its size and time unchanged, so that reading it again shows."""
     found = file.stat()
     file.write_bytes(b"x" * found.st_size)
     os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns))
 
 
 def spoil_done(done: list[dict[str, Any]], pets: Path) -> None:
-    """All images of chunks that are done, but the first of all: it is asked for its shape."""
+    """Spoil all images of finished chunks except the very first, which is read for its shape."""
     for line in done:
         for file in files_of(line, pets):
             if file != pets / "train" / "cat" / "0.png":
@@ -133,7 +133,7 @@ def test_stopped_again_and_again(pets: Path, tmp_path: Path, whole: dict[str, by
 
 @contextmanager
 def packing(pets: Path, out: Path, then: str, images: int) -> Iterator["subprocess.Popen[str]"]:
-    """A process of its own, with its workers, that has packed so many images; in the end none of them is left."""
+    """Give a process with workers that has packed so many images; in the end none of them is left."""
     command = [sys.executable, "-m", "tests.data.packing", str(pets), str(out), then, str(images)]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command, cwd=ROOT, start_new_session=True, **pipes)
@@ -155,7 +155,7 @@ def kill_group(process: "subprocess.Popen[str]") -> None:
 
 
 def any_left(process: "subprocess.Popen[str]") -> bool:
-    """Whether one of its workers still lives."""
+    """Tell whether one of its workers is still alive."""
     try:
         os.killpg(process.pid, 0)
     except ProcessLookupError:
@@ -176,7 +176,7 @@ def test_a_machine_that_was_switched_off(pets: Path, tmp_path: Path, whole: dict
 
 
 def test_a_process_that_was_killed(pets: Path, tmp_path: Path, whole: dict[str, bytes]) -> None:
-    """Its workers end with it and hold no lock, so that the same command goes on at once."""
+    """Its workers end with it and hold no lock, so that the same command can continue at once."""
     out = tmp_path / "out"
     with packing(pets, out, "die", 2 * CHUNK) as process:
         assert process.wait(timeout=60) == -signal.SIGKILL
@@ -220,7 +220,7 @@ def test_half_of_the_first_line_is_nothing_too(pets: Path, tmp_path: Path, whole
 
 
 def test_a_damaged_journal(pets: Path, tmp_path: Path) -> None:
-    """One line, not a JSONDecodeError."""
+    """It ends in one line, not in a JSONDecodeError."""
     out = tmp_path / "out"
     stopped(pets, out, CHUNK)
     (out / JOURNAL).write_bytes(b"\0\0\0\0\n" + (out / JOURNAL).read_bytes())
@@ -242,7 +242,7 @@ def test_who_waited_for_a_packing_that_has_ended_does_not_begin_it_again(
     out, lock = tmp_path / "out", fcntl.lockf
 
     def late(*arguments: Any) -> None:
-        """Another process has the lock, ends and lets go between our opening of the journal and our taking it."""
+        """Another process ends and releases the lock after we have opened the journal and before we lock it."""
         (out / JOURNAL).unlink()
         lock(*arguments)
 
@@ -279,9 +279,9 @@ def test_half_of_another_packing_is_not_gone_on_with(pets: Path, tmp_path: Path)
     out = tmp_path / "out"
     stopped(pets, out, CHUNK)
     before = everything(out.iterdir())
-    says(refusal(lambda: pack_pets(pets, out, size=9)), out, "holds half of another packing; remove it or give another")
+    says(refusal(lambda: pack_pets(pets, out, size=9)), out, "holds an unfinished packing of other data; remove it")
     picture(2, seed=50).save(pets / "train" / "owl" / "more.png")
-    says(refusal(lambda: pack_pets(pets, out)), out, "holds half of another packing")
+    says(refusal(lambda: pack_pets(pets, out)), out, "holds an unfinished packing of other data")
     assert everything(out.iterdir()) == before, "nothing is touched"
 
 
@@ -304,18 +304,18 @@ def test_two_at_once(pets: Path, tmp_path: Path) -> None:
 def test_a_worker_that_dies(
     pets: Path, tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As one that asks for more memory than there is."""
-    original, here = pictures.Files.open, os.getpid()
+    """A worker is killed like one that asks for too much memory."""
+    original, here = images.ImageFiles.open, os.getpid()
 
-    def dies(self: pictures.Files, number: int, size: tuple[int, int] | None) -> Any:
+    def dies(self: images.ImageFiles, number: int, size: tuple[int, int] | None) -> Any:
         if os.getpid() != here and self.name(number).endswith("dog/6.png"):
             os.kill(os.getpid(), signal.SIGKILL)
         return original(self, number, size)
 
-    monkeypatch.setattr(pictures.Files, "open", dies)
+    monkeypatch.setattr(images.ImageFiles, "open", dies)
     line = refusal(lambda: pack_pets(pets, tmp_path / "out"))
-    says(line, tmp_path / "out", "a worker was killed", "the same command goes on", "fewer --workers")
-    monkeypatch.setattr(pictures.Files, "open", original)
+    says(line, tmp_path / "out", "a worker was killed", "the same command continues", "fewer --workers")
+    monkeypatch.setattr(images.ImageFiles, "open", original)
     watched = pack_pets(pets, tmp_path / "out")
     assert watched.seen[0][0] >= CHUNK, "what was done before is kept"
     assert everything((tmp_path / "out").iterdir()) == whole
@@ -345,7 +345,7 @@ def test_a_file_name_that_is_no_text(pets: Path, tmp_path: Path) -> None:
 
 @pytest.fixture
 def spoilt(pets: Path) -> list[Path]:
-    """Three files that cannot be read, in two parts."""
+    """Make three files of two parts unreadable."""
     found = [pets / "train" / "cat" / "0.png", pets / "train" / "owl" / "6.png", pets / "test" / "dog" / "1.png"]
     for file in found:
         spoil(file)
@@ -406,9 +406,9 @@ def test_images_of_different_sizes_are_a_mistake_not_a_loss(pets: Path, tmp_path
     says(line, pets / "train" / "dog" / "small.png", "give a common data.size")
 
 
-def test_a_public_set_from_elsewhere_is_packed_by_itself(pets: Path, tmp_path: Path) -> None:
+def test_a_public_set_from_elsewhere_is_packed_on_its_own(pets: Path, tmp_path: Path) -> None:
     config = data(source="folder", path=pets, public={"source": "digits"})
-    with pytest.raises(ConfigurationError, match=r"^data\.public: .* packed by itself"):
+    with pytest.raises(ConfigurationError, match=r"^data\.public: .* packed on its own"):
         pack(config, tmp_path / "out", workers=1)
 
 
@@ -416,7 +416,7 @@ def test_a_public_set_from_elsewhere_is_packed_by_itself(pets: Path, tmp_path: P
 
 
 def test_verify_finds_one_changed_byte(pets: Path, tmp_path: Path, spoilt: list[Path]) -> None:
-    """And nothing where nothing was changed, also where some could not be read."""
+    """Verifying finds nothing if nothing was changed, even if some images could not be read."""
     out, watched = tmp_path / "out", Watched()
     pack_pets(pets, out)
     assert verify(out, watched) == []
@@ -431,7 +431,7 @@ def test_verify_finds_one_changed_byte(pets: Path, tmp_path: Path, spoilt: list[
 
 
 def test_verify_says_what_cannot_be_read(pets: Path, tmp_path: Path) -> None:
-    """One line, as loading it ends in."""
+    """It ends in the same line as loading does."""
     out = tmp_path / "out"
     pack_pets(pets, out)
     for name in ("train-images.npy", "test-names.npy"):
@@ -446,7 +446,7 @@ def is_mapped(part: ImageSet) -> bool:
 
 
 def test_images_stay_on_the_disk(pets: Path, tmp_path: Path) -> None:
-    """Whether classes are chosen or not, and up to the tensor that training reads from."""
+    """No copy is made, with or without a choice of classes, up to the tensor that training reads from."""
     out = tmp_path / "out"
     pack_pets(pets, out)
     for keys in ({}, {"classes": ["owl", "cat"]}):
@@ -483,7 +483,7 @@ def small_experiment(**keys: Any) -> Experiment:
 
 
 def test_training_is_the_same_to_the_last_bit(pets: Path, tmp_path: Path) -> None:
-    """Packed, from files, and from arrays in memory."""
+    """Three runs are compared: packed, from files, and from arrays in memory."""
     out, direct = tmp_path / "out", load(data(source="folder", path=pets, size=8))
     pack_pets(pets, out)
     arrays = {"x_train": direct.train.images, "y_train": direct.train.labels}
@@ -599,7 +599,7 @@ def test_an_interrupted_command_says_how_to_go_on(
 
 
 def test_ctrl_c_reaches_a_real_process(pets: Path, tmp_path: Path, whole: dict[str, bytes]) -> None:
-    """It reaches the workers, too: the first process alone decides."""
+    """Ctrl-C reaches the workers, too, but the first process alone decides."""
     out = tmp_path / "out"
     with packing(pets, out, "wait", 2 * CHUNK) as process:
         os.killpg(process.pid, signal.SIGINT)
@@ -619,8 +619,8 @@ def test_a_packed_folder_trains(pets: Path, tmp_path: Path) -> None:
 
 
 def test_a_folder_is_not_packed_into_itself(tmp_path: Path) -> None:
-    """What is packed would be taken for a class the next time."""
+    """The packed folder would be taken for a class the next time."""
     pets = class_folders(tmp_path / "pets", {"cat": 4, "dog": 4})
-    with pytest.raises(DataError, match="lies within what is packed"):
+    with pytest.raises(DataError, match="is inside the folder to pack"):
         pack(data(source="folder", path=pets), pets / "packed", workers=1)
     assert not (pets / "packed").exists()

@@ -1,4 +1,4 @@
-"""A packed folder, or half of one, that somebody else wrote or that was damaged: one line says what is wrong."""
+"""Packed folders, finished or not, that are damaged or by somebody else: one line says what is wrong."""
 
 import json
 from collections.abc import Callable
@@ -18,7 +18,7 @@ SAMPLES = 10
 
 @pytest.fixture
 def clients(tmp_path: Path) -> Path:
-    """Two clients with a training and a test part, and coarse and fine labels."""
+    """Pack two clients with a training and a test part, and coarse and fine labels."""
     rng, sites = np.random.default_rng(0), tmp_path / "sites"
     sites.mkdir()
     for name in ("berlin", "paris"):
@@ -56,7 +56,7 @@ NUMBERS = {"labels": 1, "fine": 3, "owners": 1, "kept": 2 * SAMPLES - 1}
 @pytest.mark.parametrize("kind", NUMBERS)
 @pytest.mark.parametrize("wrong", [-1, 10**9, 2**62])
 def test_numbers_out_of_range(clients: Path, kind: str, wrong: int) -> None:
-    """Labels, clients and kept images that do not exist; finer classes may be any numbers from 0 on."""
+    """Labels, clients and kept images must exist; finer classes may be any numbers from 0 on."""
     file = clients / f"train-{kind}.npy"
     array = np.load(file)
     array[3] = wrong
@@ -121,7 +121,7 @@ def test_a_card_that_no_reader_takes(clients: Path, content: str) -> None:
 
 @pytest.fixture
 def half(tmp_path: Path) -> Path:
-    """Packing that was stopped, with a journal of two lines."""
+    """Return a stopped packing with a journal of two lines."""
     pets = class_folders(tmp_path / "pets", {"cat": 5, "dog": 5})
     (pets / "cat" / "0.png").write_bytes(b"no image")
     with pytest.raises(KeyboardInterrupt):

@@ -63,7 +63,7 @@ def call(*arguments: str | Path) -> str:
 
 
 def test_labels_are_known_where_every_class_is_a_private_one(pets: Path, tmp_path: Path) -> None:
-    """By name: what is the first class here may be the last there."""
+    """Classes are matched by name: the first here may be the last there."""
     names = ("owl", "cat")
     labels = np.arange(10) % 2
     file = write_npz(tmp_path / "public.npz", x_train=pixels(labels), y_train=labels, class_names=names)
@@ -93,7 +93,7 @@ def test_otherwise_they_are_unknown(pets: Path, tmp_path: Path, arrays: dict[str
 
 @pytest.mark.parametrize("named", [(), ("private",), ("public",), ("private", "public")])
 def test_numbers_are_no_names(tmp_path: Path, named: tuple[str, ...]) -> None:
-    """A file without names of classes says nothing about another, even where that calls its classes 0, 1 and 2."""
+    """Classes without names match no others, not even classes that are called 0, 1 and 2."""
     labels = np.arange(12) % 3
     for part in ("private", "public"):
         names = {"class_names": ["0", "1", "2"]} if part in named else {}
@@ -117,7 +117,7 @@ def test_numbers_of_clients_are_no_names_either(tmp_path: Path) -> None:
 
 
 def test_the_public_set_takes_nothing_from_the_private_part(pets: Path) -> None:
-    """All training samples are somebody's, all public ones everybody's."""
+    """All training samples are private to somebody, all public ones are everybody's."""
     checked = resolve(experiment({"source": "folder", "path": str(pets), "size": 8, "public": {"source": "digits"}}))
     assert len(checked.split.public) == 1437
     assert sum(map(len, checked.split.private)) == 48
@@ -132,7 +132,7 @@ def test_the_public_set_takes_nothing_from_the_private_part(pets: Path) -> None:
 
 
 def test_who_taught_whom_without_labels(pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whom they listened to is known, whether that was right is not; tables and pictures do without it."""
+    """Teachers are counted, but not whether they were right; tables and pictures do without that."""
     monkeypatch.chdir(tmp_path)
     made = experiment({"source": "folder", "path": str(pets), "size": 8, "public": {"source": "digits"}})
     Path("run.toml").write_text(str(made))
@@ -163,7 +163,7 @@ def public_pets(pets: Path, public: Path) -> dict[str, Any]:
 
 
 def test_classes_of_a_labelled_public_set_stand_behind(pets: Path, tmp_path: Path) -> None:
-    """Where somebody trains on them; one that is called like a private class is still another."""
+    """If public labels are trained on, their classes are numbered after the private ones, even with equal names."""
     public = class_folders(tmp_path / "zoo", {"ape": 8, "cat": 8, "elk": 8}, numbers={"ape": 5, "cat": 6, "elk": 7})
     training = {"steps": 10, "batch_size": 4, "public_batch_size": 4, "warmup_steps": 1}
     made = experiment(public_pets(pets, public), algorithm=fedmd(4), training=training)
@@ -184,7 +184,7 @@ def test_classes_of_a_labelled_public_set_stand_behind(pets: Path, tmp_path: Pat
 
 
 def test_a_first_lesson_is_about_the_public_classes(pets: Path, tmp_path: Path) -> None:
-    """After steps on public labels only, a model says public classes to private images."""
+    """After steps on public labels only, a model predicts public classes for private images."""
     public = class_folders(tmp_path / "zoo", {"ape": 20, "elk": 20})
     training = {"steps": 66, "batch_size": 4, "public_batch_size": 16, "warmup_steps": 1, "learning_rate": 0.1}
     algorithm = {**fedmd(60), "first_private_steps": 0, "digest_steps": 3, "revisit_steps": 3}
@@ -222,7 +222,7 @@ FINE = 4  # finer classes of each of three
 
 @pytest.fixture
 def animals(tmp_path: Path) -> Path:
-    """Twelve fine classes, four of each label; the fine class 4 * label + n has 18 + n training samples."""
+    """Write twelve fine classes, four of each label; fine class 4 * label + n has 18 + n training samples."""
     fine = np.repeat(np.arange(12), [18 + kind % FINE for kind in range(12)])
     fine = np.random.default_rng(0).permutation(fine)
     tests = np.repeat(np.arange(12), 5)
@@ -253,7 +253,7 @@ def fine_of(checked: ResolvedExperiment, client: int) -> NDArray[np.int64]:
 
 
 def private_fine(checked: ResolvedExperiment) -> NDArray[np.int64]:
-    """Of all samples that are neither public nor held back."""
+    """They are chosen from all samples that are neither public nor held back."""
     fine = checked.dataset.train.fine
     assert fine is not None
     others = np.concatenate([checked.split.public, checked.split.validation])
@@ -299,7 +299,7 @@ def test_too_many_clients_for_the_finer_classes(animals: Path) -> None:
 
 
 def said(ensemble: Ensemble, client: int, images: Images) -> list[int]:
-    """The class that the main head of a client says to each image."""
+    """Return the class that the main head of a client predicts for each image."""
     model = ensemble.clients[client].model
     was = model.training
     model.eval()
@@ -311,13 +311,13 @@ def said(ensemble: Ensemble, client: int, images: Images) -> list[int]:
 
 
 def judged(ensemble: Ensemble) -> Evaluation:
-    """On the test set."""
+    """Return the evaluation on the test set."""
     part = ensemble.parts[-1]
     return evaluation_of(ensemble.clients, part.name, [score(client.model, part) for client in ensemble.clients])
 
 
 def test_private_accuracy_is_weighted_by_the_finest_class(animals: Path) -> None:
-    """By hand: the accuracy on each fine class, times its share of what the client holds."""
+    """It is the accuracy on each fine class times its share among the client's samples, by hand."""
     ensemble = assemble(experiment(fine_data(animals), clients=3))
     train_by_hand(ensemble)
     measured, test = judged(ensemble), ensemble.resolved.dataset.test
@@ -339,7 +339,7 @@ def test_private_accuracy_is_weighted_by_the_finest_class(animals: Path) -> None
 
 @pytest.fixture
 def sites(tmp_path: Path) -> Path:
-    """Three clients with other shares of each class and test parts of other sizes."""
+    """Write three clients with different shares of each class and test parts of different sizes."""
     root = tmp_path / "sites"
     shares: dict[str, list[int]] = {"east": [20, 5, 5], "north": [3, 14, 14], "west": [10, 0, 12]}
     for seed, (name, counts) in enumerate(shares.items()):
@@ -351,7 +351,7 @@ def sites(tmp_path: Path) -> Path:
 
 
 def test_private_accuracy_is_that_on_the_own_test_part(sites: Path) -> None:
-    """And shared accuracy is that on all of them together."""
+    """Shared accuracy is that on all test parts together."""
     made = experiment(
         {"source": "clients", "path": str(sites), "public": "fraction", "public_fraction": 0.2}, clients=3
     )
@@ -373,7 +373,7 @@ def test_private_accuracy_is_that_on_the_own_test_part(sites: Path) -> None:
 
 
 def test_clients_keep_what_they_brought(sites: Path) -> None:
-    """And their names; only what becomes public leaves them."""
+    """Clients also keep their names; only samples that become public leave them."""
     checked = resolve(
         experiment({"source": "clients", "path": str(sites), "public": "fraction", "public_fraction": 0.2}, clients=3)
     )
@@ -386,7 +386,7 @@ def test_clients_keep_what_they_brought(sites: Path) -> None:
 
 
 def test_nothing_is_taken_from_clients_unasked(sites: Path) -> None:
-    """Without a public set there is none; a method that needs one says so."""
+    """Without `public/` there is no public set; a method that needs one says so."""
     alone = {"name": "separate"}
     checked = resolve(experiment({"source": "clients", "path": str(sites)}, clients=3, algorithm=alone))
     assert checked.sample_counts()["public"] == 0
@@ -441,7 +441,7 @@ def test_a_test_part_is_set_aside_from_every_client_and_class(sites: Path) -> No
 
 
 def overlapping(root: Path) -> dict[str, Any]:
-    """Two clients and a public set, with so many images in common as the test below counts."""
+    """Write two clients and a public set with the common images that the test below counts."""
     root.mkdir()
     a, b, tests, others = (pixels(np.arange(n) % 3, seed=seed) for n, seed in ((30, 1), (24, 2), (9, 3), (20, 4)))
     b[[0, 3, 6]] = a[[0, 3, 6]]  # three are held by two clients

@@ -1,4 +1,4 @@
-"""Random resized crops against a loop in float64, and where their boxes lie."""
+"""Random resized crops, compared with a loop in float64, and the places of their boxes."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def applied(images: Images, views: NDArray[np.int16] | list[list[int]], device: 
 
 
 def by_brute_force(image: Images, top: int, left: int, height: int, width: int) -> NDArray[np.float64]:
-    """Each pixel's centre, as a position in the box; what lies beyond its outermost centres is its border."""
+    """Resize with a loop, by each pixel's centre as a position in the box; beyond the outermost centres is border."""
     part = image[top : top + height, left : left + width].astype(np.float64)
     rows, columns, _ = image.shape
     out = np.empty(image.shape)
@@ -84,7 +84,7 @@ def test_one_pixel_of_an_image_fills_it() -> None:
 
 
 def test_nothing_outside_the_box_is_seen() -> None:
-    """Bilinear neighbours of its border, too, are taken from within."""
+    """The bilinear neighbours of its border are inside the box, too."""
     image = np.full((1, 12, 12, 1), 255, dtype=np.uint8)
     image[0, 3:8, 4:9] = 7
     assert (applied(image, [[3, 4, 5, 5, 0]]) == 7).all()
@@ -95,7 +95,7 @@ def test_nothing_outside_the_box_is_seen() -> None:
 def test_boxes_are_of_the_area_and_shape_that_they_should_be(
     seed: int, height: int, longer: float, upright: bool
 ) -> None:
-    """Up to half a pixel that a side is rounded by; one that does not fit gives way."""
+    """Sides are rounded to whole pixels, and one that does not fit gives way."""
     width = round(height * longer)
     rows, columns = (width, height) if upright else (height, width)
     top, left, box_height, box_width, _ = drawn(seed, 200, rows, columns).T.astype(np.int64)
@@ -144,7 +144,7 @@ def samples(images: Images, client: int = 0, views: int | None = None) -> Sample
 @pytest.mark.parametrize("shape", [(8, 8, 1), (5, 11, 3), (1, 1, 3)])
 @pytest.mark.parametrize("views", [None, 2])
 def test_a_view_depends_on_the_sample_and_its_number_only(shape: tuple[int, ...], views: int | None) -> None:
-    """Whoever draws it, in whichever window: the same pixels as when it is asked for by name."""
+    """A view has the same pixels in any client's window as when it is named."""
     images = noise(1, 20, *shape)
     seen: dict[tuple[int, int], bytes] = {}
     for client, start, stop in ((0, 0, 9), (1, 4, 12)):
@@ -157,7 +157,7 @@ def test_a_view_depends_on_the_sample_and_its_number_only(shape: tuple[int, ...]
                 assert seen.setdefault((sample, view), pixels) == pixels
     asked = samples(images, client=7, views=views)
     for sample, view in seen:
-        row = asked.named(np.array([sample - 3]), view, torch.float32)
+        row = asked.rows_in_view(np.array([sample - 3]), view, torch.float32)
         assert (row.samples.tolist(), row.view_numbers.tolist()) == ([sample], [view])
         assert row.images[0].numpy().tobytes() == seen[sample, view]
     assert len({view for _, view in seen}) == (views or 5)

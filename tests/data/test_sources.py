@@ -1,4 +1,4 @@
-"""Every source goes through one suite; a wrong file says what is wrong with it."""
+"""Sources, beyond their contract: errors about wrong files."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ import pytest
 from manyheads import ConfigurationError, DataError
 from manyheads.config.data import DataConfig
 from manyheads.data.loading import load
-from manyheads.data.sources.plain import digits_table
+from manyheads.data.sources.numpy_arrays import digits_table
 
 
 @pytest.mark.parametrize("source", ["digits", "npz"])
@@ -95,7 +95,7 @@ def test_wrong_arrays(small_npz: Path, changes: dict[str, Any], message: str) ->
 
 
 class Tattler:
-    """Pickles to a call that leaves a trace."""
+    """An object whose pickle is a call that leaves a trace."""
 
     def __init__(self, trace: Path) -> None:
         self.trace = trace

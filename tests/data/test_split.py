@@ -1,4 +1,4 @@
-"""Who owns what."""
+"""The split: who owns which sample."""
 
 import itertools
 import math
@@ -15,7 +15,7 @@ from manyheads.data.split import assignment_probabilities, primary_labels, split
 
 
 def dataset_of(samples: int, classes: int) -> Dataset:
-    """As many samples of one class as of another."""
+    """Return a data set with equally many samples of each class."""
     part = ImageSet(np.zeros((samples, 1, 1, 1), dtype=np.uint8), np.arange(samples) % classes)
     return Dataset("even", part, part, tuple(map(str, range(classes))))
 
@@ -94,7 +94,7 @@ def test_private_samples_stay_while_the_public_part_grows() -> None:
 
 @pytest.mark.parametrize("skew", [0.0, 1.0, 100.0])
 def test_a_primary_label_is_1_plus_s_times_as_likely(skew: float) -> None:
-    """Counted over many samples, not read off the table of chances."""
+    """Owners are counted over many samples, not read off the table of probabilities."""
     dataset = dataset_of(200_000, 2)
     config = DataConfig(
         source="digits",

@@ -1,4 +1,4 @@
-"""Crops and flips against NumPy's own padding, one image at a time."""
+"""Crops and flips, compared with NumPy's own padding, one image at a time."""
 
 import numpy as np
 import torch

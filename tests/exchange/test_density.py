@@ -151,7 +151,7 @@ def private_embedding(client: Client) -> tuple[Tensor, Tensor]:
 
 def public_rows(client: Client, count: int) -> Rows:
     assert client.public is not None
-    return client.public.named(np.arange(count), 0, torch.float32)
+    return client.public.rows_in_view(np.arange(count), 0, torch.float32)
 
 
 def remembered(client: Client) -> Density:

@@ -252,7 +252,7 @@ def test_quantizing_gives_what_a_message_gives(said: TeacherAnswers) -> None:
 def test_quantized_outputs_of_a_client_are_those_of_its_message(tiny: Experiment, precision: str) -> None:
     client = assemble(predictions(tiny, precision=precision, top_k=3)).clients[0]
     assert client.schema is not None
-    rows, shown = client.schema.public.named(np.arange(20), 0, torch.float32), client.snapshot(0)
+    rows, shown = client.schema.public.rows_in_view(np.arange(20), 0, torch.float32), client.snapshot(0)
     told = accept_message(client.schema, client.schema.encode(shown, first_rows(20)), first_rows(20)).outputs(rows)
     quantized = client.schema.quantized(shown.outputs(rows), torch.float32)
     assert torch.equal(quantized.probabilities_BHC, told.probabilities_BHC)
@@ -274,7 +274,7 @@ def test_a_diverged_model_says_nothing(tiny: Experiment, precision: str) -> None
     exchange(ensemble, step=4)
     assert asker.refused == 1
     assert asker.pool.entries == []
-    rows = client.schema.public.named(np.arange(20), 0, torch.float32)
+    rows = client.schema.public.rows_in_view(np.arange(20), 0, torch.float32)
     assert client.schema.quantized(client.snapshot(4).outputs(rows), torch.float32).probabilities_BHC.isnan().all()
 
 
@@ -566,7 +566,7 @@ def test_nothing_that_is_withheld_is_read(tiny: Experiment) -> None:
         accept_message(schema, message, first_rows(9)),
         accept_message(client.schema, client.schema.encode(kept, said), said),
     )
-    rows, known = (schema.public.named(np.arange(count), 0, torch.float32) for count in (9, 6))
+    rows, known = (schema.public.rows_in_view(np.arange(count), 0, torch.float32) for count in (9, 6))
     assert not snapshot.knows(rows)
     outputs = snapshot.outputs(rows)
     assert outputs.known_B is not None
@@ -585,7 +585,7 @@ def test_nothing_is_known_of_a_row_that_was_not_asked(tiny: Experiment) -> None:
     client = ensemble.clients[0]
     assert client.schema is not None
     snapshot = accept_message(client.schema, client.schema.encode(client.snapshot(0), first_rows(5)), first_rows(5))
-    known, unknown = (client.schema.public.named(np.array([at]), 0, torch.float32) for at in (4, 5))
+    known, unknown = (client.schema.public.rows_in_view(np.array([at]), 0, torch.float32) for at in (4, 5))
     assert snapshot.knows(known)
     assert not snapshot.knows(unknown)
     assert snapshot.outputs(known).known_B is None
@@ -667,8 +667,11 @@ def test_views_come_round(tiny: Experiment) -> None:
     assert public is not None
     views = public.window(0, 22, 16).view_numbers_SB.flatten()
     assert views[::72].tolist() == [0, 1, 2, 0, 1]
-    first, again = public.named(np.arange(72), 0, torch.float32), public.named(np.arange(72), 0, torch.float32)
-    other = public.named(np.arange(72), 1, torch.float32)
+    first, again = (
+        public.rows_in_view(np.arange(72), 0, torch.float32),
+        public.rows_in_view(np.arange(72), 0, torch.float32),
+    )
+    other = public.rows_in_view(np.arange(72), 1, torch.float32)
     assert torch.equal(first.images, again.images)
     assert not torch.equal(first.images, other.images)
 
@@ -719,8 +722,8 @@ def test_equal_public_images_share_one_row(tiny: Experiment, twins_npz: Path, po
     assert losses.isfinite().all()
     client = ensemble.clients[0]
     shown = accept_message(known, known.encode(client.snapshot(9), known.every_row))
-    said = shown.outputs(known.public.named(np.arange(80), 0, torch.float32))
-    direct = client.snapshot(9).outputs(known.public.named(np.arange(80), 0, torch.float32))
+    said = shown.outputs(known.public.rows_in_view(np.arange(80), 0, torch.float32))
+    direct = client.snapshot(9).outputs(known.public.rows_in_view(np.arange(80), 0, torch.float32))
     torch.testing.assert_close(said.probabilities_BHC, direct.probabilities_BHC[:, :2], rtol=1e-4, atol=1e-6)
     assert torch.equal(said.probabilities_BHC, said.probabilities_BHC[torch.from_numpy(known.first_occurrence_P)])
 

@@ -95,7 +95,9 @@ class FedMD(Algorithm):
         """Aggregate: take the mean of all scores, summed in the order of clients."""
         assert client.public is not None
         number = self._round_of(step)
-        rows = client.public.named(self._aligned(client, number), self._view(client, number), client.state.values.dtype)
+        rows = client.public.rows_in_view(
+            self._aligned(client, number), self._view(client, number), client.state.values.dtype
+        )
         ordered = sorted(received, key=lambda snapshot: snapshot.client)
         client.memory["consensus"] = sum_of_scores(ordered, rows) / len(ordered)
 

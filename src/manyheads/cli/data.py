@@ -63,7 +63,7 @@ def pack_images(
 ) -> None:
     """Pack images into a folder that training reads without loading it into memory: `source = "packed"`."""
     from manyheads.data.pack import pack, verify
-    from manyheads.data.sources.packs import read_card
+    from manyheads.data.sources.packed_folder import read_card
 
     screen = Screen(quiet)
     if check_only:

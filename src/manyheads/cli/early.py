@@ -26,9 +26,9 @@ def check_early(experiment: Experiment, options: EngineOptions) -> None:
 
 
 def check_data(data: DataConfig) -> None:
-    """Raise where a source is unknown, or its files are not there."""
-    from manyheads.data.sources import check
+    """Raise if a source is unknown, or its files are not there."""
+    from manyheads.data.sources import check_source
 
-    check(data)
+    check_source(data)
     if isinstance(data.public, SourceConfig):
-        check(data.public)
+        check_source(data.public)

@@ -205,7 +205,7 @@ class WindowBatches:
         def public() -> Rows:
             assert client.public is not None, "this algorithm reads no public data"
             if plan.public is not None:  # rows of the algorithm's own choosing
-                return client.public.named(plan.public, 0 if plan.view is None else int(plan.view), dtype)
+                return client.public.rows_in_view(plan.public, 0 if plan.view is None else int(plan.view), dtype)
             assert self._public is not None
             return client.public.rows(self._public, step, dtype)
 

@@ -15,14 +15,19 @@ Names = NDArray[np.uint64]
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """Images, and what is known of each."""
+    """Images, with the labels and names that are known of each.
+
+    >>> images = ImageSet(np.zeros((3, 8, 8, 1), dtype=np.uint8), labels=np.array([0, 1, 1]), kept=np.array([0, 2]))
+    >>> images.known_labels[images.used]
+    array([0, 1])
+    """
 
     images: Images
     labels: Labels | None
-    fine: Labels | None = None  # its finer class, where the labels that are learnt are coarse
-    owners: Indices | None = None  # the client that brought it
-    kept: Indices | None = None  # the rest is left out, though its pixels are there (`data.classes`, a test part)
-    stored_names: Names | None = None  # where they were computed before: hashing reads every pixel
+    fine: Labels | None = None  # finer classes, if the labels to learn are coarse
+    owners: Indices | None = None  # the client that brought each
+    kept: Indices | None = None  # the others are left out, though their pixels are here (`data.classes`, a test part)
+    stored_names: Names | None = None  # if they were computed before: hashing reads every pixel
 
     @cached_property
     def used(self) -> Indices:
@@ -35,27 +40,27 @@ class ImageSet:
 
     @property
     def known_labels(self) -> Labels:
-        """Where nothing can go on without them."""
+        """The labels of a set that must have some."""
         assert self.labels is not None, "an unlabelled set"
         return self.labels
 
     @property
     def finest(self) -> Labels:
-        """The finest class that is known of each sample."""
+        """The finest known class of each sample."""
         return self.known_labels if self.fine is None else self.fine
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Training and test samples of one task, and public ones where they come from elsewhere."""
+    """The training and test samples of a task, and public ones if they come from elsewhere."""
 
     name: str
     train: ImageSet
     test: ImageSet
     class_names: tuple[str, ...]
     public: ImageSet | None = None
-    own_classes: int | None = None  # the first so many are those of the private task; the rest are the public set's
-    client_names: tuple[str, ...] = ()  # of clients that brought their own data
+    own_classes: int | None = None  # the first so many are the private task's, the rest the public set's
+    client_names: tuple[str, ...] = ()  # if clients brought their own data
     set_aside: float | None = None  # the share of the training samples that became the test part
     notes: tuple[str, ...] = ()  # what a person should know about the files
 
@@ -69,17 +74,17 @@ class Dataset:
 
     @property
     def public_set(self) -> ImageSet:
-        """Where the public samples are."""
+        """The set that holds the public samples."""
         return self.train if self.public is None else self.public
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """Height, width, channels."""
+        """Height, width and channels of an image."""
         height, width, channels = self.train.images.shape[1:]
         return height, width, channels
 
     def fingerprint(self) -> str:
-        """A hash of every sample and label: a run is resumed on the data that it was started on."""
+        """Return a hash of every sample and label: a run is resumed only on the data that it was started on."""
         digest = hashlib.sha256()
         for part in (self.train, self.test, self.public):
             for array in () if part is None else (part.names, part.labels, part.fine, part.owners, part.kept):
@@ -89,7 +94,7 @@ class Dataset:
 
 
 def content_hashes(images: Images) -> Names:
-    """A name for each image that follows from its pixels alone: two sites that hold the same image agree on it."""
+    """Return a name for each image, a hash of its pixels: two sites that hold the same image agree on it."""
     shape = str(images.shape[1:]).encode()
     names = [hashlib.blake2b(image.tobytes(), digest_size=8, key=shape).digest() for image in images]
     return np.frombuffer(b"".join(names), dtype="<u8")

@@ -1,4 +1,4 @@
-"""The common shape that pictures are made into."""
+"""The frame: the common shape that all images get."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from manyheads.data.pictures import Pictures, Unreadable, quietly
+from manyheads.data.images import ImageSequence, Unreadable, quietly
 from manyheads.errors import DataError
 
 GREY = ("1", "L", "LA", "La")
@@ -15,7 +15,7 @@ GREY = ("1", "L", "LA", "La")
 
 @dataclass(frozen=True)
 class Frame:
-    """What every image is made into."""
+    """The shape that every image gets, and how."""
 
     height: int
     width: int
@@ -32,12 +32,12 @@ class Frame:
     def text(self) -> str:
         return f"{self.height} x {self.width} x {self.channels}"
 
-    def read(self, pictures: Pictures, number: int) -> tuple[NDArray[np.uint8], bool]:
-        """The pixels of an image, and whether it had a palette."""
-        pixels = pictures.pixels(number)
+    def read(self, images: ImageSequence, number: int) -> tuple[NDArray[np.uint8], bool]:
+        """Return the pixels of an image, and whether it had a palette."""
+        pixels = images.pixels(number)
         if pixels is not None and pixels.shape == self.shape:
             return pixels, False
-        image = pictures.open(number, (self.height, self.width) if self.any_size else None)
+        image = images.open(number, (self.height, self.width) if self.any_size else None)
         palette = image.mode in ("P", "PA")
         image = self._coloured(image)
         if image.size != (self.width, self.height):
@@ -48,7 +48,7 @@ class Frame:
         if image.mode == "P" and "transparency" in image.info:
             image = image.convert("RGBA")
         if self.channels not in (1, 3):
-            raise DataError(f"has not {self.channels} channels as the first image; give data.channels = 1 or 3")
+            raise DataError(f"does not have {self.channels} channels as the first image; give data.channels = 1 or 3")
         mode = "L" if self.channels == 1 else "RGB"
         if mode == "L" and image.mode not in GREY and not self.any_colour:
             raise DataError("is in colour, but the first image is grey; say which you want: data.channels = 1 or 3")
@@ -68,18 +68,18 @@ class Frame:
         return image.resize((self.width, self.height), Image.Resampling.BILINEAR)
 
 
-def shape_of(pictures: Pictures) -> tuple[int, int, int]:
-    """Height, width and channels of the first image that can be read."""
-    first = pictures.pixels(0) if len(pictures) else None
+def shape_of(images: ImageSequence) -> tuple[int, int, int]:
+    """Return height, width and channels of the first image that can be read."""
+    first = images.pixels(0) if len(images) else None
     if first is not None:
         height, width, channels = first.shape
         return height, width, channels
     why = "there are no images"
-    for number in range(len(pictures)):
+    for number in range(len(images)):
         try:
             with quietly():
-                image = pictures.open(number, None)
+                image = images.open(number, None)
             return image.height, image.width, 1 if image.mode in GREY else 3
         except Unreadable as error:
-            why = why if number else f"{pictures.name(0)}: {error}"
+            why = why if number else f"{images.name(0)}: {error}"
     raise DataError(f"no image can be read: {why}")

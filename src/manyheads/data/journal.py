@@ -1,4 +1,4 @@
-"""What has been packed so far, in a file: packing that was stopped goes on."""
+"""The journal of packing: which chunks are done, so that packing that was stopped can continue."""
 
 import contextlib
 import fcntl
@@ -11,8 +11,8 @@ from typing import BinaryIO
 from pydantic import ValidationError
 
 from manyheads.config.types import Count, Section
-from manyheads.data.packing import PackJob
-from manyheads.data.reading import Reading
+from manyheads.data.pack_job import PackJob
+from manyheads.data.reading import ReadReport
 from manyheads.errors import DataError
 from manyheads.files import open_file, path_in_errors
 
@@ -20,14 +20,14 @@ JOURNAL = "journal.jsonl"
 JOURNAL_SECONDS = 5.0  # between two syncs to the disk; a chunk counts as done after one
 
 
-class _Begun(Section):
-    """The first line: what is packed into what."""
+class _FirstLine(Section):
+    """The first line: a fingerprint of what is packed."""
 
     packing: str
 
 
 class _Chunk(Section):
-    """Any other line: a chunk that is done."""
+    """Any other line: a finished chunk."""
 
     part: str
     start: Count
@@ -36,12 +36,12 @@ class _Chunk(Section):
     palette: list[Count]
 
     def within(self, size: int) -> bool:
-        """Whether all that it speaks of are images of a chunk of this size."""
+        """Tell whether it names only images of a chunk of this size."""
         return all(number < size for number in (*self.palette, *(number for number, _ in self.unreadable)))
 
 
 class Journal:
-    """Which chunks are done, in which state of their files, and what was wrong with images in them."""
+    """The finished chunks, the state of their files then, and the images in them that could not be read."""
 
     def __init__(self, stream: BinaryIO, found: Iterable[_Chunk]) -> None:
         self._stream = stream
@@ -65,26 +65,26 @@ class Journal:
                 raise DataError(f"{out}: another process has just packed into it")
             stream.seek(0)
             text = stream.read()
-            whole = text[: text.rfind(b"\n") + 1]  # without half a line of a process that was killed
+            whole = text[: text.rfind(b"\n") + 1]  # without half a line of a killed process
             try:
                 lines = whole.splitlines()
-                begun = [_Begun.model_validate_json(line) for line in lines[:1]]
+                begun = [_FirstLine.model_validate_json(line) for line in lines[:1]]
                 found = [_Chunk.model_validate_json(line) for line in lines[1:]]
             except ValidationError:
                 raise _damaged(out) from None
             if begun and begun[0].packing != fingerprint:
-                raise DataError(f"{out}: holds half of another packing; remove it or give another folder")
+                raise DataError(f"{out}: holds an unfinished packing of other data; remove it or give another folder")
             if not begun and any(other != path for other in out.iterdir()):
                 raise DataError(f"{out}: exists already and holds other files; give another folder")
             stream.truncate(len(whole))
             if not begun:
-                stream.write(_Begun(packing=fingerprint).model_dump_json().encode() + b"\n")
+                stream.write(_FirstLine(packing=fingerprint).model_dump_json().encode() + b"\n")
                 stream.flush()
             yield cls(stream, found)
-            path.unlink()  # while it is held: nobody may take it for a packing that was stopped
+            path.unlink()  # still locked, so that nobody takes it for a stopped packing
 
     def knows(self, job: PackJob, part: str, chunk: range) -> bool:
-        """Whether an earlier call has done a chunk, of which no image has changed since."""
+        """Tell whether an earlier call has finished a chunk and none of its images has changed since."""
         line = self._found.get((part, chunk.start))
         if line is None or line.state != job.state(part, chunk):
             return False
@@ -94,10 +94,10 @@ class Journal:
         return True
 
     def forget(self, part: str) -> None:
-        """Its pixels are not there any more."""
+        """Forget a part: its pixels are gone."""
         self._found = {key: line for key, line in self._found.items() if key[0] != part}
 
-    def add(self, job: PackJob, part: str, chunk: range, reading: Reading, state: str) -> None:
+    def add(self, job: PackJob, part: str, chunk: range, reading: ReadReport, state: str) -> None:
         line = _Chunk(
             part=part,
             start=chunk.start,
@@ -111,7 +111,7 @@ class Journal:
             self.flush(job)
 
     def flush(self, job: PackJob) -> None:
-        """Pixels first, then the lines that vouch for them."""
+        """Write pixels to the disk first, then the lines that say so."""
         job.sync()
         with path_in_errors(job.out / JOURNAL):
             for line in self._pending:
@@ -123,15 +123,15 @@ class Journal:
     def unreadable(self) -> int:
         return sum(len(line.unreadable) for line in self._done.values())
 
-    def seen(self, part: str) -> tuple[list[tuple[int, str]], list[int]]:
-        """Of a part: the images that could not be read, with why; and those that had a palette."""
+    def problems(self, part: str) -> tuple[list[tuple[int, str]], list[int]]:
+        """Return the images of a part that could not be read, with the reason, and those that had a palette."""
         lines = sorted((line for (of, _), line in self._done.items() if of == part), key=lambda line: line.start)
         unreadable = [(line.start + number, why) for line in lines for number, why in line.unreadable]
         return unreadable, [line.start + number for line in lines for number in line.palette]
 
 
 def _is_there(path: Path, stream: BinaryIO) -> bool:
-    """Whether it still has its name: who held it before may have come to the end."""
+    """Tell whether the file still has its name: a process that held it before may have finished."""
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(path.stat(), os.fstat(stream.fileno()))
     return False

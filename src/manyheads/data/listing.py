@@ -1,4 +1,4 @@
-"""What a source found, before any pixel is read: which images there are, and what is known of each."""
+"""The listing of a source, before any pixel is read: its images, and what is known of each."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from manyheads.config.messages import nearest
 from manyheads.data.arrays import Indices, Labels, Names
-from manyheads.data.pictures import Array, Pictures, Some
+from manyheads.data.images import ImageArray, ImageSequence, ImageSubset
 from manyheads.errors import ConfigurationError, DataError
 from manyheads.printable import printable
 from manyheads.seeds import generator
@@ -19,9 +19,9 @@ TEST_FRACTION = 0.2  # of a source without a test part
 
 @dataclass(frozen=True, eq=False)
 class Listing:
-    """Images of one part."""
+    """The images of one part."""
 
-    pictures: Pictures
+    images: ImageSequence
     labels: Labels | None
     fine: Labels | None = None
     owners: Indices | None = None
@@ -30,58 +30,58 @@ class Listing:
 
     @property
     def used(self) -> Indices:
-        return np.arange(len(self.pictures)) if self.kept is None else self.kept
+        return np.arange(len(self.images)) if self.kept is None else self.kept
 
     def keep(self, numbers: Indices) -> "Listing":
-        """Only some. Pixels that exist already stay where they are: a copy of a memory map could fill the memory."""
-        if isinstance(self.pictures, Array):
+        """Keep only some. Pixels that are in an array stay there: a copy of a mapped one could fill the memory."""
+        if isinstance(self.images, ImageArray):
             return dataclasses.replace(self, kept=numbers)
         labels, fine, owners = (None if of is None else of[numbers] for of in (self.labels, self.fine, self.owners))
-        return Listing(self.pictures.select(numbers), labels, fine, owners)
+        return Listing(self.images.select(numbers), labels, fine, owners)
 
     def only_kept(self) -> "Listing":
-        """Without the samples that are left out, so that they are not read either."""
+        """Drop the samples that are left out, so that they are not read either."""
         if self.kept is None:
             return self
         labels, fine, owners = (None if of is None else of[self.kept] for of in (self.labels, self.fine, self.owners))
-        return Listing(Some(self.pictures, self.kept), labels, fine, owners)
+        return Listing(ImageSubset(self.images, self.kept), labels, fine, owners)
 
     def renumbered(self, new_label: Labels) -> "Listing":
-        """With other numbers for the same classes; without labels where some sample's class has no new number (-1)."""
+        """Renumber the classes; drop all labels if the class of some sample has no new number (-1)."""
         if self.labels is None:
             return self
         labels = new_label[self.labels]
         return dataclasses.replace(self, labels=None if (labels[self.used] < 0).any() else labels)
 
     def count(self, classes: int) -> NDArray[np.int64]:
-        """Samples of each class."""
+        """Count the samples of each class."""
         assert self.labels is not None
         return np.bincount(self.labels[self.used], minlength=classes)
 
 
 @dataclass(frozen=True, eq=False)
 class SourceListing:
-    """All that a source has."""
+    """The listings of all parts of a source, and its names."""
 
     name: str
-    where: str  # how a person finds it, for messages: data.path = "..."
+    where: str  # for messages, where a person finds it: data.path = "..."
     train: Listing
     test: Listing | None = None
-    public: Listing | None = None  # its labels, where they are known, are those of `class_names`
+    public: Listing | None = None  # its labels, if known, are those of `class_names`
     class_names: tuple[str, ...] = ()
-    named: bool = True  # otherwise the names are only numbers, and say nothing about another source's
+    named: bool = True  # otherwise names are only numbers, which mean nothing in another source
     client_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Names come from folders and files: here they become what can be shown, written and asked for."""
+        """Make names, which come from folders and files, safe to show, write and compare."""
         for key in ("name", "where"):
             object.__setattr__(self, key, printable(getattr(self, key)))
         for key in ("class_names", "client_names", "notes"):
             object.__setattr__(self, key, tuple(map(printable, getattr(self, key))))
 
     def check_labels(self) -> None:
-        """Whatever a source read them from: each is the number of a class."""
+        """Raise unless each label is the number of a class, whatever a source read it from."""
         for name, part in (("train", self.train), ("test", self.test), ("public", self.public)):
             if part is None or part.labels is None or len(part.used) == 0:
                 continue
@@ -93,7 +93,7 @@ class SourceListing:
                 )
 
     def only(self, wanted: Sequence[str] | Sequence[int]) -> "SourceListing":
-        """With these classes only, numbered in this order."""
+        """Keep these classes only, numbered in this order."""
         old = [self._class(name) for name in wanted]
         names = tuple(self.class_names[label] for label in old)
         new_label = np.full(len(self.class_names), -1)
@@ -118,7 +118,7 @@ class SourceListing:
         raise ConfigurationError(f"classes: {self.where} has no class {wanted}; {hint}")
 
     def with_test(self, fraction: float) -> "SourceListing":
-        """A test part set aside: the same share of every class of every client, the same for every seed."""
+        """Set a test part aside: the same share of every class of every client, the same for every seed."""
         labels, used, rng = self.train.labels, self.train.used, generator(0, "test part")
         assert labels is not None
         kind = labels if self.train.owners is None else labels + len(self.class_names) * self.train.owners
@@ -139,7 +139,7 @@ class SourceListing:
         return dataclasses.replace(self, train=self.train.keep(train), test=self.train.keep(test))
 
     def check(self) -> None:
-        """What a private task needs."""
+        """Raise unless it has what a private task needs."""
         assert self.test is not None
         classes = len(self.class_names)
         trained, tested = self.train.count(classes), self.test.count(classes)

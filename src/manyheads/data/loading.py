@@ -1,4 +1,4 @@
-"""From `[data]` to arrays of one shape: a common size, grey or colour, a test part, and the public set."""
+"""Load `[data]` into arrays of one shape: a common size, grey or colour, a test part, and the public set."""
 
 import dataclasses
 
@@ -7,21 +7,21 @@ import numpy as np
 from manyheads.config.data import DataConfig, SourceConfig
 from manyheads.data.arrays import Dataset, ImageSet
 from manyheads.data.frame import Frame, shape_of
+from manyheads.data.images import ImageArray
 from manyheads.data.listing import TEST_FRACTION, Listing, SourceListing
-from manyheads.data.pictures import Array
 from manyheads.data.reading import palette_note, read_all
-from manyheads.data.sources import find
+from manyheads.data.sources import list_source
 from manyheads.errors import ConfigurationError, DataError
 from manyheads.memory import enough_memory
 
-LESS = "lower data.size, or pack the images (manyheads pack): packed ones need not fit into memory"
+ADVICE = "lower data.size, or pack the images (manyheads pack): packed ones need not fit into memory"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LoadingPlan:
-    """Everything that will be read, and what it will be made into."""
+    """Everything that will be read, and the shape that it will get."""
 
-    found: SourceListing  # with a test part, and the public part that training will use
+    found: SourceListing  # with a test part, and the public part for training
     frame: Frame
     public_frame: Frame
     classes: tuple[str, ...]
@@ -29,8 +29,13 @@ class LoadingPlan:
 
 
 def load(config: DataConfig, *, labelled_public: bool = False) -> Dataset:
-    """The data set that `[data]` describes. `labelled_public`: somebody will train on the public set's own labels."""
-    with enough_memory(LESS, DataError):
+    """Load the data set that `[data]` describes. `labelled_public`: the public set's own labels are trained on.
+
+    >>> dataset = load(DataConfig(source="digits"))
+    >>> len(dataset.train.used), len(dataset.test.used), dataset.image_shape, dataset.classes
+    (1437, 360, (8, 8, 1), 10)
+    """
+    with enough_memory(ADVICE, DataError):
         return _load(config, labelled_public)
 
 
@@ -43,9 +48,9 @@ def _load(config: DataConfig, labelled_public: bool) -> Dataset:
         if listing is not None:
             frame = plan.public_frame if part == "public" else plan.frame
             _refuse_copies(listing, frame)
-            if shape_of(listing.pictures) != frame.shape:
+            if shape_of(listing.images) != frame.shape:
                 listing = listing.only_kept()  # what is left out need not be resized
-            images, with_palette = read_all(listing.pictures, frame)
+            images, with_palette = read_all(listing.images, frame)
             palette += with_palette
             sets[part] = ImageSet(
                 images, listing.labels, listing.fine, listing.owners, listing.kept, listing.stored_names
@@ -64,8 +69,8 @@ def _load(config: DataConfig, labelled_public: bool) -> Dataset:
 
 
 def loading_plan(config: DataConfig, *, labelled_public: bool = False) -> LoadingPlan:
-    """What there is to read; no pixel is read yet."""
-    found = find(config)
+    """Return what there is to read; no pixel is read yet."""
+    found = list_source(config)
     set_aside = config.test_fraction
     if found.train.labels is None:
         raise DataError(f"{found.where}: has no labels; they are needed for private data")
@@ -79,7 +84,7 @@ def loading_plan(config: DataConfig, *, labelled_public: bool = False) -> Loadin
     frame = frame_of(config, found)
     classes = found.class_names
     if isinstance(config.public, SourceConfig):
-        found, classes = _with_public(found, find(config.public), labelled_public)
+        found, classes = _with_public(found, list_source(config.public), labelled_public)
     elif config.public == "own" and found.public is None:
         raise ConfigurationError(f'data.public = "own": {found.where} has no public part of its own')
     elif config.public in ("fraction", "all"):
@@ -88,7 +93,7 @@ def loading_plan(config: DataConfig, *, labelled_public: bool = False) -> Loadin
 
 
 def _with_small_fine_classes(found: SourceListing) -> SourceListing:
-    """Finer classes may be words or any numbers: here they count from 0."""
+    """Number finer classes from 0: they may be words or any numbers."""
     assert found.test is not None
     if found.train.fine is None or found.test.fine is None:
         return found
@@ -101,8 +106,8 @@ def _with_small_fine_classes(found: SourceListing) -> SourceListing:
 
 
 def frame_of(config: DataConfig, found: SourceListing) -> Frame:
-    """The shape of the first image, unless another is asked for."""
-    height, width, channels = shape_of(found.train.pictures)
+    """Return the shape of the first image, unless `[data]` asks for another."""
+    height, width, channels = shape_of(found.train.images)
     if channels not in (1, 2, 3, 4) and config.channels is not None:
         raise DataError(f"{found.where}: images have {channels} channels, which are no grey or colour ones")
     if channels not in (1, 3) and config.channels is None and config.size is not None:
@@ -123,9 +128,9 @@ def frame_of(config: DataConfig, found: SourceListing) -> Frame:
 
 
 def _with_public(found: SourceListing, public: SourceListing, labelled: bool) -> tuple[SourceListing, tuple[str, ...]]:
-    """The public set from elsewhere. Its labels count where its classes are the private ones, by name.
+    """Add the public set from elsewhere. Its labels count if its classes are private ones, by name.
 
-    Where somebody will train on them, its own classes stand behind the private ones.
+    If they are trained on, its own classes are numbered after the private ones.
     """
     own, other, labels = found.class_names, public.class_names, public.train.labels
     classes, number = own, None
@@ -142,16 +147,16 @@ def _with_public(found: SourceListing, public: SourceListing, labelled: bool) ->
 
 
 def _refuse_copies(listing: Listing, frame: Frame) -> None:
-    """Images that were packed so that they need not fit into memory are not resized in memory."""
-    pictures = listing.pictures
-    if not isinstance(pictures, Array) or not isinstance(pictures.images, np.memmap):
+    """Refuse to resize packed images in memory: they were packed because they need not fit there."""
+    images = listing.images
+    if not isinstance(images, ImageArray) or not isinstance(images.array, np.memmap):
         return
-    shape = pictures.images.shape[1:]
+    shape = images.array.shape[1:]
     if shape != frame.shape:
         square = frame.height == frame.width
         size = f"--size {frame.height}" if square else f"--set data.size=[{frame.height},{frame.width}]"
         colour = f" --set data.channels={frame.channels}" if shape[2] != frame.channels else ""
         raise DataError(
-            f"{pictures.where}: images are packed as {' x '.join(map(str, shape))}, but {frame.text} is needed; "
+            f"{images.where}: images are packed as {' x '.join(map(str, shape))}, but {frame.text} is needed; "
             f"pack them again: {size}{colour}"
         )

@@ -1,7 +1,7 @@
-"""Packing: any source into one folder of arrays that training maps from disk (the layout is in sources/packs.py).
+"""Pack any source into one folder of arrays that training maps from disk (layout: sources/packed_folder.py).
 
 Images are read in chunks by several processes, which write them at their places. A journal says which chunks are done,
-so the same command goes on where it was stopped. An image that cannot be read leaves its place empty and is listed.
+so the same command continues where it was stopped. An image that cannot be read leaves its place empty and is listed.
 """
 
 import contextlib
@@ -29,10 +29,10 @@ from manyheads.data.frame import Frame
 from manyheads.data.journal import Journal
 from manyheads.data.listing import Listing, SourceListing
 from manyheads.data.loading import frame_of
-from manyheads.data.packing import PackJob
-from manyheads.data.reading import Reading, chunks, palette_note
-from manyheads.data.sources import find
-from manyheads.data.sources.packs import CARD, FORMAT, KINDS, mapped, read_card
+from manyheads.data.pack_job import PackJob
+from manyheads.data.reading import ReadReport, chunks, palette_note
+from manyheads.data.sources import list_source
+from manyheads.data.sources.packed_folder import CARD, FORMAT, KINDS, mapped, read_card
 from manyheads.errors import ConfigurationError, DataError
 from manyheads.files import write_whole
 from manyheads.memory import enough_memory
@@ -41,21 +41,21 @@ Progress = Callable[[int, int, int], None]  # images done, images in all, of the
 
 
 def pack(config: DataConfig, out: Path, *, workers: int, progress: Progress = lambda *_: None) -> dict[str, Any]:
-    """Pack what `[data]` describes; returns the card of the folder. Goes on where an earlier call was stopped."""
+    """Pack what `[data]` describes, from where an earlier call was stopped; return the card of the folder."""
     if isinstance(config.public, SourceConfig):
         raise ConfigurationError(
-            "data.public: a public set from elsewhere is packed by itself; then name it as "
+            "data.public: a public set from elsewhere is packed on its own; then name it as "
             'public = { source = "packed", path = ... }'
         )
-    found = find(config)
+    found = list_source(config)
     frame = frame_of(config, found)
     parts = {
         name: part.only_kept() for name in ("train", "test", "public") if (part := getattr(found, name)) is not None
     }
     reads_all = config.source in ("folder", "clients")  # of a folder: what lies in it would be taken for a class
     if reads_all and config.path is not None and Path(config.path).resolve() in out.resolve().parents:
-        raise DataError(f"{out}: lies within what is packed; give another folder")
-    job = PackJob(out, frame, {name: part.pictures for name, part in parts.items()})
+        raise DataError(f"{out}: is inside the folder to pack; give another folder")
+    job = PackJob(out, frame, {name: part.images for name, part in parts.items()})
     with enough_memory("lower --size or --workers", DataError):
         job.check_room(workers)
     out.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def pack(config: DataConfig, out: Path, *, workers: int, progress: Progress = la
 
 
 def verify(path: Path, progress: Progress = lambda *_: None) -> list[str]:
-    """The images of a packed folder that are not what they were when they were packed, as `part[number]`."""
+    """Return the images of a packed folder that have changed since, as `part[number]`."""
     damaged = []
     card = read_card(path)
     total, done = card.images, 0
@@ -98,21 +98,21 @@ def _begin(job: PackJob) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """A worker whose parent was killed would wait for work for ever."""
+    """End this worker when its parent is gone: it would wait for work for ever."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
 
 
-def _fill(part: str, chunk: range) -> tuple[Reading, str]:
+def _fill(part: str, chunk: range) -> tuple[ReadReport, str]:
     assert _job is not None
     state = _job.state(part, chunk)  # before it is read: a later change shows
     return _job.fill(part, chunk), state
 
 
 def _work(job: PackJob, journal: "Journal", workers: int, progress: Progress) -> None:
-    """Fill every chunk that the journal does not know, several at a time."""
-    every = [(part, chunk) for part, pictures in job.pictures.items() for chunk in chunks(len(pictures))]
+    """Fill every chunk that the journal lacks, several at a time."""
+    every = [(part, chunk) for part, images in job.images.items() for chunk in chunks(len(images))]
     total, done = sum(len(chunk) for _, chunk in every), 0
     todo = []
     for part, chunk in every:
@@ -121,7 +121,7 @@ def _work(job: PackJob, journal: "Journal", workers: int, progress: Progress) ->
         else:
             todo.append((part, chunk))
     progress(done, total, journal.unreadable())
-    running: dict[Future[tuple[Reading, str]], tuple[str, range]] = {}
+    running: dict[Future[tuple[ReadReport, str]], tuple[str, range]] = {}
     with _executor(job, workers) as pool:
         try:
             while todo or running:
@@ -135,7 +135,7 @@ def _work(job: PackJob, journal: "Journal", workers: int, progress: Progress) ->
                     progress(done, total, journal.unreadable())
         except BrokenProcessPool:
             raise DataError(
-                f"{job.out}: a worker was killed, perhaps for want of memory; the same command goes on, "
+                f"{job.out}: a worker was killed, perhaps because memory ran out; the same command continues, "
                 "perhaps with fewer --workers"
             ) from None
         finally:
@@ -153,16 +153,16 @@ def _executor(job: PackJob, workers: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _finish(job: PackJob, journal: Journal, found: SourceListing, parts: dict[str, Listing]) -> dict[str, Any]:
-    """Labels and the like beside the pixels, and last the card."""
+    """Write labels and the like beside the pixels, and the card last."""
     described, lost, palette = {}, [], []
     for name, part in parts.items():
-        unreadable, with_palette = journal.seen(name)
+        unreadable, with_palette = journal.problems(name)
         gone = np.array([number for number, _ in unreadable], dtype=np.int64)
-        kept = np.setdiff1d(np.arange(len(part.pictures)), gone) if len(gone) else None
+        kept = np.setdiff1d(np.arange(len(part.images)), gone) if len(gone) else None
         if kept is not None and len(kept) == 0:
-            raise DataError(f"{part.pictures.name(0)}: {unreadable[0][1]}; no image of the {name} part can be read")
+            raise DataError(f"{part.images.name(0)}: {unreadable[0][1]}; no image of the {name} part can be read")
         arrays = {"labels": part.labels, "fine": part.fine, "owners": part.owners, "kept": kept}
-        shapes = {"images": [len(part.pictures), *job.frame.shape], "names": [len(part.pictures)]}
+        shapes = {"images": [len(part.images), *job.frame.shape], "names": [len(part.images)]}
         for kind, array in arrays.items():
             if array is not None:
                 buffer = io.BytesIO()
@@ -170,8 +170,8 @@ def _finish(job: PackJob, journal: Journal, found: SourceListing, parts: dict[st
                 write_whole(job.file(name, kind), buffer.getvalue())
                 shapes[kind] = list(array.shape)
         described[name] = {kind: shapes[kind] for kind in KINDS if kind in shapes}
-        lost += [{"part": name, "image": part.pictures.name(number), "why": why} for number, why in unreadable]
-        palette += [part.pictures.name(number) for number in with_palette]
+        lost += [{"part": name, "image": part.images.name(number), "why": why} for number, why in unreadable]
+        palette += [part.images.name(number) for number in with_palette]
     card = {
         "format": FORMAT,
         "name": found.name,
@@ -190,7 +190,7 @@ def _fingerprint(found: SourceListing, frame: Frame, parts: dict[str, Listing]) 
     """What is packed into what: half of another packing is not gone on with."""
     digest = hashlib.sha256(f"{frame} {found.class_names} {found.client_names}".encode(errors="surrogateescape"))
     for name, part in parts.items():
-        digest.update(f"{name} {len(part.pictures)}".encode())
+        digest.update(f"{name} {len(part.images)}".encode())
         for array in (part.labels, part.fine, part.owners):
             digest.update(b"none" if array is None else np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()

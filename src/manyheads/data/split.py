@@ -1,6 +1,6 @@
-"""Who owns which sample: the paper's public and private parts, primary labels and skewness.
+"""The split: who owns which sample, by the paper's public and private parts, primary labels and skewness.
 
-Everything here is decided by label and position only; no pixel is read.
+Everything here depends on labels and positions only; no pixel is read.
 """
 
 import math
@@ -19,13 +19,13 @@ from manyheads.seeds import generator
 class Split:
     """Indices into the training samples; no sample is private to two clients."""
 
-    public: Indices  # into the public set where that comes from elsewhere
+    public: Indices  # into the public set, if that comes from elsewhere
     validation: Indices
     private: tuple[Indices, ...]
     primary_labels: tuple[tuple[int, ...], ...]
 
     def label_counts(self, labels: Labels, classes: int) -> NDArray[np.int64]:
-        """Clients x classes: how many private samples of each label each client has."""
+        """Return the number of private samples of each label that each client has: clients x classes."""
         return np.stack([np.bincount(labels[own], minlength=classes) for own in self.private])
 
 
@@ -58,7 +58,7 @@ def split(config: DataConfig, dataset: Dataset, clients: int, seed: int) -> Spli
 
 
 def primary_labels(config: PrimaryLabels, classes: int, clients: int, seed: int) -> tuple[tuple[int, ...], ...]:
-    """For each client its primary labels (the paper's `random` and `even` assignments)."""
+    """Return the primary labels of each client (the paper's `random` and `even` assignments)."""
     if config.assignment == "random":
         size = config.per_client if config.per_client is not None else default_per_client(classes)
         if size > classes:
@@ -75,7 +75,7 @@ def primary_labels(config: PrimaryLabels, classes: int, clients: int, seed: int)
         raise ConfigurationError(
             f"data.primary_labels.clients_per_label = {shares}: there are only {clients} clients; at most {clients}"
         )
-    # Each label goes to the clients with the fewest so far, drawn among equals: hands stay equal, and no two are twins.
+    # Each label goes to the clients with the fewest so far, drawn among equals: numbers stay equal, and sets differ.
     rng = generator(seed, "primary labels")
     hands: list[list[int]] = [[] for _ in range(clients)]
     for label in range(classes):
@@ -86,16 +86,16 @@ def primary_labels(config: PrimaryLabels, classes: int, clients: int, seed: int)
 
 
 def default_per_client(classes: int) -> int:
-    """A quarter of the labels, as in the paper's 250 of 1000."""
+    """Return a quarter of the labels, as in the paper's 250 of 1000."""
     return max(1, round(classes / 4))
 
 
 def assignment_probabilities(
     primary: tuple[tuple[int, ...], ...], skew: float, classes: int, clients: int
 ) -> NDArray[np.float64]:
-    """Classes x clients: the chance that a sample goes to a client, 1 + skew times higher where its label is primary.
+    """Return the probability that a sample goes to a client: 1 + skew times higher if its label is primary there.
 
-    In the limit skew = inf a label goes to its primary clients only; one that has none goes evenly to all.
+    Classes x clients. With skew = inf a label goes to its primary clients only, or evenly to all if it has none.
     """
     is_primary = np.zeros((classes, clients))
     for client, own in enumerate(primary):
@@ -108,7 +108,7 @@ def assignment_probabilities(
 
 
 def _parts(config: DataConfig, dataset: Dataset, seed: int) -> tuple[Indices, Indices, Indices]:
-    """Public, validation and private samples: of all training samples, or of each client that brought some."""
+    """Return public, validation and private samples: of all training samples, or of each client that brought some."""
     owners, used = dataset.train.owners, dataset.train.used
     if owners is None:
         return _cut(config, used, generator(seed, "parts"))
@@ -123,9 +123,9 @@ def _parts(config: DataConfig, dataset: Dataset, seed: int) -> tuple[Indices, In
 
 
 def _cut(config: DataConfig, used: Indices, rng: np.random.Generator) -> tuple[Indices, Indices, Indices]:
-    """Public, validation and private samples.
+    """Return public, validation and private samples.
 
-    One shuffled row of all samples: private samples are taken from its end and the public ones from its start, so
+    Of all samples in a shuffled order, private ones are taken from the end and public ones from the start, so
     that the private part stays as it is while the public one grows.
     """
     samples = len(used)
@@ -170,7 +170,7 @@ def _owners_by_skew(
 
 
 def _owners_by_dirichlet(labels: Labels, alpha: float, classes: int, clients: int, seed: int) -> Indices:
-    """Each label is divided in proportions drawn from Dirichlet(alpha), as in Yurochkin et al. 2019."""
+    """Divide each label in proportions drawn from Dirichlet(alpha), as in Yurochkin et al. 2019."""
     rng = generator(seed, "owners")
     owner = np.zeros(len(labels), dtype=np.int64)
     for label in range(classes):
@@ -183,7 +183,7 @@ def _owners_by_dirichlet(labels: Labels, alpha: float, classes: int, clients: in
 
 
 def _owners_by_fine_class(labels: Labels, fine: Labels | None, private: Indices, clients: int, seed: int) -> Indices:
-    """Client i holds one finer class of each label: number i modulo how many there are; equals share it evenly."""
+    """Give client i one finer class of each label, number i modulo their count; equals share it evenly."""
     if fine is None:
         raise ConfigurationError(
             'data.partition = "fine": no finer classes are known; name them with data.fine_label (npz, huggingface)'
@@ -201,7 +201,7 @@ def _owners_by_fine_class(labels: Labels, fine: Labels | None, private: Indices,
 
 
 def _fewer(indices: Indices, labels: Labels, most: int, rng: np.random.Generator) -> Indices:
-    """At most so many of each label, drawn."""
+    """Draw at most so many of each label."""
     if len(indices) == 0:
         return indices
     drawn = rng.permutation(indices)

@@ -1,4 +1,4 @@
-"""Views: what cropping and flipping make of a sample. A view is a pure function of (sample, view number).
+"""Views: a sample after cropping and flipping, a pure function of (sample, view number).
 
 All of it is integer arithmetic on whole batches, so the pixels are the same bits on every device.
 """
@@ -12,16 +12,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-PADDING = 4  # pixels by which a crop may be shifted; the border is reflected
+PADDING = 4  # a crop may be shifted by so many pixels; the border is reflected
 AREA = (0.08, 1.0)  # of a random resized crop, as a share of the image (Szegedy et al. 2015)
 ASPECT = (3.0 / 4.0, 4.0 / 3.0)
-FRACTION = 10  # bits that say where between two pixels a position lies
+FRACTION = 10  # bits of a position between two pixels
 
 
 def draw_views(
     augment: str, rng: np.random.Generator, samples: int, image_size: tuple[int, int]
 ) -> NDArray[np.int16] | None:
-    """For each sample what is done to it, as small integers; None where nothing is changed.
+    """Draw a view of each sample, as small integers; None if nothing is changed.
 
     crop-flip: vertical shift, horizontal shift, flipped or not. resized-crop-flip: top, left, height, width, flipped.
     """
@@ -37,25 +37,25 @@ def draw_views(
 
 @dataclass(frozen=True)
 class Grid:
-    """Which stored pixels the pixels of a view show: made for a whole window at once, so a step only gathers.
+    """The stored pixels that the pixels of a view show, made for a whole window at once, so that a step only gathers.
 
     Shapes begin with those of the samples: S x B for a window, B for a batch.
     """
 
     rows: Tensor  # ... x H x 1; for a part that is resized ... x 2 x H x 1 x 1: the two rows around a position
     columns: Tensor  # ... x 1 x W; or ... x 1 x 1 x 2 x W
-    down: Tensor | None = None  # how much each of the two rows counts: ... x 2 x H x 1 x 1
+    down: Tensor | None = None  # the weight of each of the two rows: ... x 2 x H x 1 x 1
     across: Tensor | None = None  # ... x 1 x 1 x 2 x W x 1
 
-    def each(self, change: Callable[[Tensor], Tensor]) -> "Grid":
-        """With each of its tensors changed in the same way."""
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Grid":
+        """Apply a function to each tensor."""
         if self.down is None or self.across is None:
             return Grid(change(self.rows), change(self.columns))
         return Grid(change(self.rows), change(self.columns), change(self.down), change(self.across))
 
 
 def grid_of(views: Tensor, height: int, width: int) -> Grid:
-    """From what was drawn (... x V) to the pixels that it shows."""
+    """Return the grid of views that were drawn (... x V)."""
     drawn = [part[..., None] for part in views.long().unbind(-1)]
     flip = drawn[-1]
     row = torch.arange(height, device=views.device)
@@ -75,8 +75,8 @@ def grid_of(views: Tensor, height: int, width: int) -> Grid:
     )
 
 
-def show(stored_NHWC: Tensor, samples_B: Tensor, grid: Grid) -> Tensor:
-    """Some stored images, each in its view; uint8, B x H x W x C."""
+def gather_views(stored_NHWC: Tensor, samples_B: Tensor, grid: Grid) -> Tensor:
+    """Return stored images, each in its view; uint8, B x H x W x C."""
     if grid.down is None or grid.across is None:
         return stored_NHWC[samples_B[:, None, None], grid.rows, grid.columns]
     near = stored_NHWC[samples_B[:, None, None, None, None], grid.rows, grid.columns]  # B x 2 x H x 2 x W x C
@@ -86,7 +86,7 @@ def show(stored_NHWC: Tensor, samples_B: Tensor, grid: Grid) -> Tensor:
 
 
 def model_input(images_BHWC: Tensor, dtype: torch.dtype) -> Tensor:
-    """Pixels of 0 to 255 as numbers around zero, B x channels x height x width in channels_last order.
+    """Return pixels of 0 to 255 as numbers around zero, B x channels x height x width in channels_last order.
 
     The constants are fixed: statistics of the data would tell one client about another's.
     """
@@ -94,7 +94,7 @@ def model_input(images_BHWC: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _draw_boxes(rng: np.random.Generator, samples: int, height: int, width: int) -> NDArray[np.int64]:
-    """Top, left, height and width of a part of the image: its area and aspect ratio are drawn, then its place."""
+    """Draw top, left, height and width of a part of the image: first its area and aspect ratio, then its place."""
     area = rng.uniform(*AREA, size=samples) * (height * width)
     aspect = np.exp(rng.uniform(math.log(ASPECT[0]), math.log(ASPECT[1]), size=samples))
     # Where the drawn shape does not fit, its longer side gives way.
@@ -106,7 +106,7 @@ def _draw_boxes(rng: np.random.Generator, samples: int, height: int, width: int)
 
 
 def _between(at: Tensor, start: Tensor, length: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """For each output pixel the two source pixels that it lies between, and how much each counts (... x 2 x size)."""
+    """Return for each output pixel the two source pixels beside it, and the weight of each (... x 2 x size)."""
     position = ((2 * at + 1) * length - size) * 2**FRACTION // (2 * size)  # pixel centres, relative to the part
     position = torch.minimum(position.clamp_min(0), (length - 1) * 2**FRACTION) + start * 2**FRACTION
     first, second_counts = position >> FRACTION, (position & (2**FRACTION - 1)).int()

@@ -86,7 +86,7 @@ class TableSchema:
     def _append_predictions(
         self, snapshot: WeightsSnapshot, chunk: Indices, view: int, parts: dict[str, list[NDArray[Any]]]
     ) -> None:
-        outputs = snapshot.outputs(self.public.named(chunk, view, snapshot.values.dtype))
+        outputs = snapshot.outputs(self.public.rows_in_view(chunk, view, snapshot.values.dtype))
         self._check_numbers(snapshot, outputs)
         class_BHT, p_BHT = self.form.probabilities(outputs.probabilities_BHC)
         self._append_names(chunk, view, parts)

@@ -1,6 +1,6 @@
-"""Where data come from: each source is a function from a configuration to what it found, listed in SOURCES.
+"""Sources of data: each is a function from a configuration to a listing of its images, and an entry of SOURCES.
 
-`data.loading.load` makes arrays of one shape of it, in memory or mapped from a packed folder.
+`data.loading.load` turns that into arrays of one shape, in memory or mapped from a packed folder.
 """
 
 from collections.abc import Callable
@@ -11,18 +11,20 @@ from manyheads.config.messages import nearest
 from manyheads.data.listing import SourceListing
 from manyheads.data.sources.folders import clients, folder
 from manyheads.data.sources.hub import huggingface
-from manyheads.data.sources.packs import packed
+from manyheads.data.sources.numpy_arrays import digits, npz
+from manyheads.data.sources.packed_folder import packed
 from manyheads.data.sources.paths import cannot_read, path_of
-from manyheads.data.sources.plain import digits, npz
 from manyheads.data.sources.vision import torchvision
 from manyheads.errors import ConfigurationError
 
 
 @dataclass(frozen=True)
 class Source:
+    """A source: its function, and the keys that it reads."""
+
     find: Callable[[SourceConfig], SourceListing]
-    keys: tuple[str, ...]  # those of `SourceConfig` that it reads; `classes` goes with every source
-    reads_files: bool = True  # below `path`, which therefore must be there
+    keys: tuple[str, ...]  # the keys of `SourceConfig` that it reads; `classes` goes with every source
+    reads_files: bool = True  # below `path`, which must therefore exist
 
 
 SOURCES: dict[str, Source] = {
@@ -40,8 +42,8 @@ SOURCES: dict[str, Source] = {
 }
 
 
-def check(config: SourceConfig) -> None:
-    """Raise where `[data]` or `data.public` names what is not there, or keys that its source does not read."""
+def check_source(config: SourceConfig) -> None:
+    """Raise if `[data]` or `data.public` names what does not exist, or keys that its source does not read."""
     key = config.section
     if config.source not in SOURCES:
         raise ConfigurationError(f'{key}.source = "{config.source}": unknown source; {nearest(config.source, SOURCES)}')
@@ -56,9 +58,9 @@ def check(config: SourceConfig) -> None:
         raise cannot_read(config, path_of(config), "No such file or directory")
 
 
-def find(config: SourceConfig) -> SourceListing:
-    """What the source that `[data]` or `data.public` names has, with the classes that are wanted."""
-    check(config)
+def list_source(config: SourceConfig) -> SourceListing:
+    """Return the listing of the source that `[data]` or `data.public` names, with the classes that are wanted."""
+    check_source(config)
     key, found = config.section, SOURCES[config.source].find(config)
     found.check_labels()
     if config.classes is None or found.class_names == tuple(config.classes):

@@ -1,4 +1,4 @@
-"""Image files: one sub-folder per class; or one folder (or .npz file) per client."""
+"""Sources of image files: one sub-folder per class; or one folder (or .npz file) per client."""
 
 import dataclasses
 import os
@@ -10,10 +10,10 @@ import numpy as np
 from manyheads.config.data import SourceConfig
 from manyheads.config.messages import nearest
 from manyheads.data.arrays import Labels
+from manyheads.data.images import JoinedImages, image_files
 from manyheads.data.listing import Listing, SourceListing
-from manyheads.data.pictures import Joined, files
+from manyheads.data.sources.numpy_arrays import npz
 from manyheads.data.sources.paths import folder_of, where_of
-from manyheads.data.sources.plain import npz
 from manyheads.errors import ConfigurationError, DataError
 
 SUFFIXES = frozenset({
@@ -25,7 +25,7 @@ OTHER_FOLDERS = {"pack.json": "packed", "dataset_dict.json": "huggingface", "dat
 
 
 def folder(config: SourceConfig) -> SourceListing:
-    """One sub-folder per class, and mostly a separate test part.
+    """List image files in one sub-folder per class, mostly with a separate test part.
 
     FOLDER/CLASS/*.png with FOLDER/test/CLASS/*.png, or FOLDER/train/CLASS with FOLDER/test/CLASS; `val` may stand for
     `test`, and FOLDER/public is a public part. A folder that holds images and no sub-folders has no labels.
@@ -53,7 +53,7 @@ def folder(config: SourceConfig) -> SourceListing:
 
 
 def _parts(path: Path) -> dict[str, Path]:
-    """The sub-folders that have a meaning by their name, in whatever case it is written."""
+    """Return the sub-folders whose names have a meaning, in upper or lower case."""
     return {name.casefold(): path / name for name in _folders(path) if name.casefold() in PARTS}
 
 
@@ -68,11 +68,11 @@ def _unlabelled(path: Path, base: Path, where: str, notes: "_Notes") -> SourceLi
         kind = next((source for file, source in OTHER_FOLDERS.items() if (path / file).exists()), None)
         hint = f'; it looks like source = "{kind}"' if kind else ""
         raise DataError(f"{where}: holds neither images nor sub-folders of images, one per class{hint}")
-    return SourceListing(path.name, where, Listing(files(base, images), None), notes=notes.lines())
+    return SourceListing(path.name, where, Listing(image_files(base, images), None), notes=notes.lines())
 
 
 def _refuse_organisations(base: Path, classes: Sequence[str], where: str) -> None:
-    """Folders that hold the same folders, and no images, are not classes."""
+    """Raise if folders hold the same folders and no images: then they are not classes."""
     inner = [set(_folders(base / name)) for name in classes]
     shared = sorted(set.intersection(*inner))
     if len(classes) > 1 and shared and not any(_holds_images(base / name) for name in classes):
@@ -90,7 +90,7 @@ def _test(path: Path, classes: Sequence[str], notes: "_Notes") -> Listing:
 
 
 def clients(config: SourceConfig) -> SourceListing:
-    """One folder or .npz file per client, each as the sources above read it; `public/` beside them is the public set.
+    """List one folder or .npz file per client, as `folder` and `npz` do; `public/` beside them is the public set.
 
     Clients are numbered in the order of their names.
     """
@@ -136,7 +136,7 @@ def _at(config: SourceConfig, path: Path) -> SourceConfig:
 
 
 def _public(found: SourceListing, names: Sequence[str]) -> Listing:
-    """Its labels count, for measurements, where its classes are those of the private data, by name."""
+    """List a public part; its labels count, for measurements, if its classes are those of the private data by name."""
     same = names if found.named else ()
     number = np.array([same.index(name) if name in same else -1 for name in found.class_names], dtype=np.int64)
     return found.train.renumbered(number)
@@ -145,7 +145,7 @@ def _public(found: SourceListing, names: Sequence[str]) -> Listing:
 def _common_classes(
     found: list[SourceListing], names: Sequence[str], wanted: Sequence[str] | Sequence[int] | None
 ) -> tuple[str, ...]:
-    """All clients speak of the same classes; where some lack one on purpose, `data.classes` says which there are."""
+    """Return the classes, which must be the same for all clients unless `data.classes` names them."""
     for number, one in enumerate(found):
         if one.train.labels is None:
             raise DataError(f"client {names[number]}: {one.where} has no labels; needed: one sub-folder per class")
@@ -177,7 +177,7 @@ def _renumber_all(found: list[SourceListing], names: Sequence[str], wanted: list
 
 
 def _renumbered(found: SourceListing, wanted: list[str]) -> SourceListing:
-    """One client's classes in the numbers of all; it need not have every one."""
+    """Give one client's classes the numbers that they have for all; it may lack some."""
     own = [name for name in wanted if name in found.class_names]
     subset = found.only(own)
     number = np.array([wanted.index(name) for name in own], dtype=np.int64)
@@ -193,9 +193,9 @@ def _renumbered(found: SourceListing, wanted: list[str]) -> SourceListing:
 def _joined(parts: Sequence[Listing]) -> Listing:
     labels = [part.labels for part in parts if part.labels is not None]
     fine = [part.fine for part in parts if part.fine is not None]
-    starts = np.cumsum([0, *(len(part.pictures) for part in parts)])
+    starts = np.cumsum([0, *(len(part.images) for part in parts)])
     joined = Listing(
-        Joined(tuple(part.pictures for part in parts)),
+        JoinedImages(tuple(part.images for part in parts)),
         np.concatenate(labels),
         np.concatenate(fine) if len(fine) == len(parts) else None,
         np.repeat(np.arange(len(parts)), np.diff(starts)),
@@ -204,7 +204,7 @@ def _joined(parts: Sequence[Listing]) -> Listing:
 
 
 def _labelled(base: Path, classes: Sequence[str], notes: "_Notes", numbers: Sequence[str] | None = None) -> Listing:
-    """The files of each class, in the order of their names."""
+    """List the files of each class, in the order of their names."""
     paths: list[str] = []
     counts = []
     for name in classes:
@@ -215,7 +215,7 @@ def _labelled(base: Path, classes: Sequence[str], notes: "_Notes", numbers: Sequ
         counts.append(len(images))
     order = list(numbers or classes)
     labels: Labels = np.repeat([order.index(name) for name in classes], counts).astype(np.int64)
-    return Listing(files(base, paths), labels)
+    return Listing(image_files(base, paths), labels)
 
 
 def _folders(path: Path) -> list[str]:
@@ -227,7 +227,7 @@ def _holds_images(path: Path) -> bool:
 
 
 def _images(path: Path, notes: "_Notes") -> Iterator[str]:
-    """The image files of a folder and of what lies below it, by name; links are followed, but not in circles."""
+    """Yield the image files in and below a folder, by name; links are followed, but not in circles."""
     seen = set()
 
     def refuse(error: OSError) -> None:
@@ -251,7 +251,7 @@ def _images(path: Path, notes: "_Notes") -> Iterator[str]:
 
 
 class _Notes:
-    """What was seen beside the images."""
+    """Notes on files and folders that were found beside the images."""
 
     def __init__(self) -> None:
         self.other: list[str] = []

@@ -1,4 +1,4 @@
-"""Data sets of the `datasets` library."""
+"""The source of data sets of the `datasets` library."""
 
 import contextlib
 import io
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from manyheads.config.data import SourceConfig
 from manyheads.config.messages import nearest
 from manyheads.data.arrays import Labels
+from manyheads.data.images import LibraryImages, decoded
 from manyheads.data.listing import Listing, SourceListing
-from manyheads.data.pictures import Entries, decoded
 from manyheads.data.sources.library import first_line, library
 from manyheads.data.sources.paths import path_of, where_of
 from manyheads.errors import ConfigurationError, DataError
@@ -24,7 +24,7 @@ from manyheads.files import open_data
 
 
 def huggingface(config: SourceConfig) -> SourceListing:
-    """A data set of the `datasets` library: a folder of save_to_disk, local parquet files, or a name on the hub."""
+    """List a data set of the `datasets` library: a folder of save_to_disk, parquet files, or a name on the hub."""
     datasets = library("datasets", config)
     path = str(path_of(config))
     where = where_of(config, path)
@@ -47,7 +47,7 @@ def huggingface(config: SourceConfig) -> SourceListing:
 
 
 def _wanted(splits: Mapping[str, Any], config: SourceConfig, where: str) -> list[tuple[str, Any]]:
-    """The training split, and the test split where there is one."""
+    """Return the training split, and the test split if there is one."""
     tests = [name for name in ("test", "validation", "val") if name in splits]
     wanted = {"train_split": config.train_split or "train", "test_split": config.test_split or (tests or ["test"])[0]}
     for key, name in wanted.items():
@@ -67,7 +67,7 @@ def _splits(datasets: Any, path: str, config: SourceConfig) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _polite(datasets: Any, *, offline: bool) -> Iterator[None]:
-    """Without progress bars, and unless allowed without the network; the library keeps both in globals."""
+    """Turn off progress bars and, unless allowed, the network; the library keeps both in globals."""
     shown, before = datasets.is_progress_bar_enabled(), datasets.config.HF_HUB_OFFLINE
     datasets.disable_progress_bars()
     datasets.config.HF_HUB_OFFLINE = before or offline
@@ -103,7 +103,7 @@ def _plain(path: Path) -> bool:
 
 
 def _split_of(file: Path, folder: Path) -> str:
-    """train-00000-of-00002.parquet, also below data/ as on the hub; train.parquet; or train/0000.parquet."""
+    """Return the split of a file: data/train-00000-of-00002.parquet (on the hub), train.parquet, train/0000.parquet."""
     if file == folder:
         return "train"
     shard = re.match(r"(.+?)-\d+-of-\d+", file.name)
@@ -118,7 +118,7 @@ def _image_column(datasets: Any, split: Any, where: str) -> str:
 
 
 def _label_column(split: Any, config: SourceConfig) -> Any:
-    """The one that is named, or the first that holds classes, or `label`."""
+    """Return the column that is named, or the first that holds classes, or `label`."""
     if config.label is not None:
         return config.label
     classes: list[str] = [name for name, feature in split.features.items() if hasattr(feature, "names")]
@@ -127,7 +127,7 @@ def _label_column(split: Any, config: SourceConfig) -> Any:
 
 
 def _decoded(entry: Mapping[str, Any], column: str, mode: str | None) -> Any:
-    """The image of a row, which holds the bytes of a file or names one on this machine."""
+    """Decode the image of a row, which holds the bytes of a file or names one on this machine."""
     raw = entry[column]
     if raw is None or (raw["bytes"] is None and raw["path"] is None):
         return None
@@ -149,5 +149,5 @@ def _listing(split: Any, image: str, raw: Any, config: SourceConfig, where: str)
         return values
 
     decode = partial(_decoded, column=image, mode=split.features[image].mode)
-    rows = Entries(split.cast_column(image, raw), decode, where, np.arange(len(split)))
+    rows = LibraryImages(split.cast_column(image, raw), decode, where, np.arange(len(split)))
     return Listing(rows, column(_label_column(split, config)), column(config.fine_label))

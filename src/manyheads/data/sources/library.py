@@ -1,4 +1,4 @@
-"""Libraries that only some users need: imported when asked for."""
+"""Libraries that only some users need, imported when asked for."""
 
 import importlib
 import warnings
@@ -9,12 +9,12 @@ from manyheads.errors import ConfigurationError
 
 
 def library(name: str, config: SourceConfig) -> Any:
-    """A library that only some users need, or one line that says how to get it."""
+    """Import a library that only some users need, or raise one line that says how to get it."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what other libraries warn of when they are imported
+            warnings.simplefilter("ignore")  # libraries warn of many things when they are imported
             return importlib.import_module(name)
-    except Exception as error:  # one that was built for another torch fails in its own ways
+    except Exception as error:  # one that was built for another torch fails in other ways
         reason = (
             "is not installed" if isinstance(error, ModuleNotFoundError) else f"cannot be imported: {first_line(error)}"
         )

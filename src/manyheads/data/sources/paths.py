@@ -1,4 +1,4 @@
-"""Paths of sources, and what to say where they lead nowhere."""
+"""Paths of sources, and errors about those that lead nowhere."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def folder_of(config: SourceConfig) -> Path:
 
 
 def where_of(config: SourceConfig, path: Path | str) -> str:
-    """How a person finds it."""
+    """Return how a person finds the source."""
     return f'{config.section}.path = "{path}"'
 
 

@@ -1,4 +1,4 @@
-"""Data sets of torchvision."""
+"""The source of torchvision's data sets."""
 
 import inspect
 import warnings
@@ -10,15 +10,15 @@ import numpy as np
 
 from manyheads.config.data import SourceConfig
 from manyheads.config.messages import nearest
+from manyheads.data.images import ImageArray, LibraryImages
 from manyheads.data.listing import Listing, SourceListing
-from manyheads.data.pictures import Array, Entries
 from manyheads.data.sources.library import first_line, library
 from manyheads.data.sources.paths import path_of
 from manyheads.errors import ConfigurationError, DataError
 
 
 def torchvision(config: SourceConfig) -> SourceListing:
-    """A data set of torchvision by the name of its class, such as CIFAR10, below the folder `path`."""
+    """List a data set of torchvision by the name of its class, such as CIFAR10, below the folder `path`."""
     datasets = library("torchvision.datasets", config)
     name, root, key = config.name, path_of(config), f"{config.section}.name"
     if name is None:
@@ -61,7 +61,7 @@ def _torchvision_part(kind: Any, root: Path, config: SourceConfig, part: str) ->
 
 
 def _of_torchvision(dataset: Any, where: str) -> Listing:
-    """Arrays where the data set holds arrays, otherwise images that it decodes one by one."""
+    """List arrays if the data set holds arrays, otherwise images that it decodes one by one."""
     labels = next((getattr(dataset, key) for key in ("targets", "labels", "_labels") if hasattr(dataset, key)), None)
     if labels is None:
         known = getattr(dataset, "_samples", None) or getattr(dataset, "samples", None)  # (file, label)
@@ -74,6 +74,6 @@ def _of_torchvision(dataset: Any, where: str) -> Listing:
                 pixels = pixels[..., None]
             elif pixels.shape[1] in (1, 3) and pixels.shape[3] > 4:
                 pixels = pixels.transpose(0, 2, 3, 1)
-            return Listing(Array(np.ascontiguousarray(pixels), where), np.asarray(labels).astype(np.int64))
-    rows = Entries(dataset, itemgetter(0), where, np.arange(len(dataset)))
+            return Listing(ImageArray(np.ascontiguousarray(pixels), where), np.asarray(labels).astype(np.int64))
+    rows = LibraryImages(dataset, itemgetter(0), where, np.arange(len(dataset)))
     return Listing(rows, np.asarray(labels).astype(np.int64))

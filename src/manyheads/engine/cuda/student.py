@@ -137,8 +137,8 @@ class Student:
             grid = Grid(*parts)
         rows = WindowRows(self.at(f"{name} samples"), self.at(f"{name} numbers"), grid)
         if samples.pixels.on_device:
-            return samples.shown(rows, self.model.dtype)
-        return samples.shown_from(self.at(f"{name} images"), rows, self.model.dtype)
+            return samples.read_rows(rows, self.model.dtype)
+        return samples.rows_from(self.at(f"{name} images"), rows, self.model.dtype)
 
     def foreign(self) -> list[Outputs]:
         """What the targets of this step say, but for their embeddings."""
@@ -187,7 +187,7 @@ class Student:
             first = int(due[0])
             rows = self._drawn("private", private, first, int(due[-1]) + 1, size)
             order = torch.from_numpy(due - first).to(rows.samples_SB.device)
-            rows = rows.each(lambda of: of.index_select(0, order))
+            rows = rows.map(lambda of: of.index_select(0, order))
         else:
             rows = self._drawn("private", private, start, stop, size)
         self._hold_rows("private", rows, private)
@@ -198,7 +198,7 @@ class Student:
             return None
         if plan.public is not None:
             view = np.zeros(stop - start, dtype=np.int64) if plan.view is None else plan.view
-            rows = public.chosen(plan.public, view)
+            rows = public.window_of(plan.public, view)
         else:
             rows = self._drawn("public", public, start, stop, self.client.training.public_batch_size)
         self._hold_rows("public", rows, public)
@@ -220,7 +220,7 @@ class Student:
             rows = samples.window(first, last, size)
             if few:
                 self._streams[name] = first, last, rows
-        return rows.each(lambda of: of[start - first : stop - first])
+        return rows.map(lambda of: of[start - first : stop - first])
 
     def fetch_ahead(self, start: int, stop: int, reader: Executor) -> None:
         """While others work: images that are not on the device, for the steps that will probably come next."""

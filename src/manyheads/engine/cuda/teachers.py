@@ -104,7 +104,7 @@ class Teachers:
         """The rows of all students as one window, at an address that stays."""
         if self._rows is None:
             lines = self._students * self._capacity
-            self._rows = rows[0].each(lambda of: of.new_zeros(lines, *of.shape[1:]))
+            self._rows = rows[0].map(lambda of: of.new_zeros(lines, *of.shape[1:]))
         for student, own in enumerate(rows):
             start = student * self._capacity
             for into, of in zip(_tensors(self._rows), _tensors(own), strict=True):
@@ -114,7 +114,7 @@ class Teachers:
 
 def _shown(public: Samples, rows: WindowRows, dtype: torch.dtype, lines: Tensor) -> Rows:
     """The rows of some lines, with their pixels."""
-    return public.shown(rows.each(lambda of: of.index_select(0, lines).flatten(0, 1)), dtype)
+    return public.read_rows(rows.map(lambda of: of.index_select(0, lines).flatten(0, 1)), dtype)
 
 
 def _tensors(rows: WindowRows) -> list[Tensor]:
@@ -124,7 +124,7 @@ def _tensors(rows: WindowRows) -> list[Tensor]:
         found.append(of)
         return of
 
-    rows.each(note)
+    rows.map(note)
     return found
 
 

@@ -120,7 +120,7 @@ def check_data(jobs: Sequence[Job], request: ReproduceRequest) -> None:
     if jobs and request.scale.mhd.data.source == "packed":
         if request.data is None:
             raise ConfigurationError("--data: missing; give the folder that `manyheads pack` made of ImageNet")
-        from manyheads.data.sources.packs import read_card
+        from manyheads.data.sources.packed_folder import read_card
 
         try:
             read_card(request.data)

@@ -1,4 +1,4 @@
-"""Sources that are arrays already: the built-in digits, and NumPy files."""
+"""Sources of NumPy arrays: the built-in digits, and .npz files."""
 
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from manyheads.config.data import SourceConfig
 from manyheads.data.arrays import Images, Labels
+from manyheads.data.images import ImageArray
 from manyheads.data.listing import Listing, SourceListing
-from manyheads.data.pictures import Array
 from manyheads.data.sources.paths import cannot_read, path_of, where_of
 from manyheads.errors import ConfigurationError, DataError
 from manyheads.files import open_data
@@ -22,7 +22,7 @@ DIGITS_TEST_SAMPLES = 360
 
 
 def digits(config: SourceConfig) -> SourceListing:
-    """The 1,797 handwritten digits of 8 x 8 pixels that come with scikit-learn.
+    """List the 1,797 handwritten digits of 8 x 8 pixels that come with scikit-learn.
 
     They have no test part of their own: 360 samples, the same for every seed, are set aside.
     """
@@ -35,14 +35,14 @@ def digits(config: SourceConfig) -> SourceListing:
     labels = table[:, -1].astype(np.int64)
     order = generator(0, "digits").permutation(len(images))
     test, train = (
-        Listing(Array(images[part], "digits"), labels[part])
+        Listing(ImageArray(images[part], "digits"), labels[part])
         for part in (order[:DIGITS_TEST_SAMPLES], order[DIGITS_TEST_SAMPLES:])
     )
     return SourceListing("digits", "digits", train, test, class_names=tuple("0123456789"))
 
 
 def digits_table() -> NDArray[np.float64]:
-    """A row of 64 pixels and a label for each digit, from scikit-learn's file: it takes a second to import itself."""
+    """Read a row of 64 pixels and a label for each digit from scikit-learn's file; importing it would take a second."""
     package = find_spec("sklearn")
     assert package is not None
     assert package.origin is not None
@@ -50,7 +50,7 @@ def digits_table() -> NDArray[np.float64]:
 
 
 def npz(config: SourceConfig) -> SourceListing:
-    """A NumPy file with `x_train`, `y_train`, and mostly `x_test`, `y_test` and `class_names`.
+    """List a NumPy file with `x_train`, `y_train`, and mostly `x_test`, `y_test` and `class_names`.
 
     Images are uint8, samples x height x width (x channels); labels are integers from 0. With `label = "coarse"` the
     labels are `coarse_train` and `coarse_test`, their names `coarse_names`. A public set needs `x_train` only.
@@ -123,7 +123,7 @@ def _part(where: str, arrays: Mapping[str, NDArray[Any]], part: str, label: str,
         else None
         for name in (label, fine)
     )
-    return Listing(Array(images, f"{where}: x_{part}"), labels, finer)
+    return Listing(ImageArray(images, f"{where}: x_{part}"), labels, finer)
 
 
 def _images(what: str, images: NDArray[Any]) -> Images:

@@ -1,6 +1,6 @@
-"""Images before they are pixels of one shape: files, arrays, rows of a table; and how they are read.
+"""Images before they have one shape: files, arrays, rows of a table; and how they are read.
 
-Reading is the same whether the result stays in memory or is packed: decode, turn upright, grey or colour, resize.
+Reading is the same whether the result stays in memory or is packed: decode, turn upright, make grey or colour, resize.
 """
 
 import contextlib
@@ -23,9 +23,9 @@ from manyheads.errors import DataError
 from manyheads.files import open_data
 from manyheads.printable import printable
 
-# Pillow reads many more, by programs that few images need and that nobody has to trust: PostScript is one.
+# Pillow reads many more, with decoders that few images need and that strangers could abuse: PostScript is one.
 FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
-NO_IMAGE = "is not an image, or one of an unknown kind"
+NO_IMAGE = "is not an image of a known format"
 
 
 class Unreadable(Exception):
@@ -33,7 +33,7 @@ class Unreadable(Exception):
 
 
 def decoded(file: BinaryIO, size: tuple[int, int] | None = None) -> Image.Image:
-    """An image of one of the FORMATS, whatever its file is called; `size` as for `Pictures.open`."""
+    """Decode an image of one of the FORMATS, whatever its file is called; `size` as for `ImageSequence.open`."""
     with Image.open(file, formats=_formats()) as image:
         if size is not None and image.format == "JPEG":
             image.draft(None, (max(size), max(size)))  # of either orientation
@@ -45,13 +45,13 @@ def decoded(file: BinaryIO, size: tuple[int, int] | None = None) -> Image.Image:
 
 @functools.cache
 def _formats() -> tuple[str, ...]:
-    """Those of the FORMATS that this Pillow knows."""
+    """Return those FORMATS that this Pillow can read."""
     Image.init()
     return tuple(name for name in FORMATS if name in Image.OPEN)
 
 
 def undecodable(error: Exception) -> Exception:
-    """What to raise for whatever a damaged file makes a decoder raise. Too little memory is no fault of the image."""
+    """Return the error to raise for whatever a damaged file makes a decoder raise, unless memory ran out."""
     if isinstance(error, Unreadable | MemoryError):
         return error
     what = "read" if isinstance(error, OSError) and error.strerror else "decoded"
@@ -59,39 +59,39 @@ def undecodable(error: Exception) -> Exception:
     return Unreadable(f"cannot be {what}: {printable(reason.partition(chr(10))[0]) or type(error).__name__}")
 
 
-class Pictures(ABC):
-    """A row of images that can be opened one by one."""
+class ImageSequence(ABC):
+    """A sequence of images that are opened one by one."""
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     @abstractmethod
     def name(self, number: int) -> str:
-        """What a person calls it: a file, or a place in an array."""
+        """Return the name of an image for messages: a file, or a place in an array."""
 
     @abstractmethod
     def open(self, number: int, size: tuple[int, int] | None) -> Image.Image:
-        """Decoded, perhaps smaller where the format can do that, but not below `size` (height, width)."""
+        """Decode an image, to a smaller size if the format can do that, but not below `size` (height, width)."""
 
     def pixels(self, number: int) -> NDArray[np.uint8] | None:
-        """Height x width x channels, of one that is pixels already."""
+        """Return an image that is an array already: height x width x channels."""
         return None
 
     @abstractmethod
-    def select(self, numbers: Indices) -> "Pictures":
-        """Some of them, in their order."""
+    def select(self, numbers: Indices) -> "ImageSequence":
+        """Return some of the images, in this order."""
 
     @abstractmethod
     def state(self) -> str:
-        """A text that changes when the images do."""
+        """Return a text that changes when the images do."""
 
 
 @dataclass(frozen=True, eq=False)
-class Files(Pictures):
-    """Image files, below one folder."""
+class ImageFiles(ImageSequence):
+    """Image files below one folder."""
 
     root: Path
-    paths: NDArray[np.bytes_]  # relative to it; as bytes, because a million of them are
+    paths: NDArray[np.bytes_]  # relative to it; as bytes, which keeps a million of them small
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -114,8 +114,8 @@ class Files(Pictures):
         except Exception as error:
             raise undecodable(error) from None
 
-    def select(self, numbers: Indices) -> "Files":
-        return Files(self.root, self.paths[numbers])
+    def select(self, numbers: Indices) -> "ImageFiles":
+        return ImageFiles(self.root, self.paths[numbers])
 
     def state(self) -> str:
         def stamp(path: str) -> str:
@@ -128,43 +128,43 @@ class Files(Pictures):
         return "\n".join(stamp(self._path(number)) for number in range(len(self)))
 
 
-def files(root: Path, paths: Sequence[str]) -> Files:
-    """Files by their paths below a folder."""
-    return Files(root, np.array([os.fsencode(path) for path in paths], dtype=np.bytes_))
+def image_files(root: Path, paths: Sequence[str]) -> ImageFiles:
+    """Return image files by their paths below a folder."""
+    return ImageFiles(root, np.array([os.fsencode(path) for path in paths], dtype=np.bytes_))
 
 
 @dataclass(frozen=True, eq=False)
-class Array(Pictures):
-    """Images that are pixels already."""
+class ImageArray(ImageSequence):
+    """Images in an array."""
 
-    images: Images
+    array: Images
     where: str
 
     def __len__(self) -> int:
-        return len(self.images)
+        return len(self.array)
 
     def name(self, number: int) -> str:
         return f"{self.where}[{number}]"
 
     def open(self, number: int, size: tuple[int, int] | None) -> Image.Image:
-        image = self.images[number]
+        image = self.array[number]
         if image.shape[-1] > 4:
             raise DataError(f"has {image.shape[-1]} channels, which is neither grey nor colour; make it so yourself")
         return Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image)
 
     def pixels(self, number: int) -> NDArray[np.uint8]:
-        pixels: NDArray[np.uint8] = self.images[number]
+        pixels: NDArray[np.uint8] = self.array[number]
         return pixels
 
-    def select(self, numbers: Indices) -> "Array":
-        return Array(self.images[numbers], self.where)
+    def select(self, numbers: Indices) -> "ImageArray":
+        return ImageArray(self.array[numbers], self.where)
 
     def state(self) -> str:
-        return hashlib.sha256(self.images.tobytes()).hexdigest()
+        return hashlib.sha256(self.array.tobytes()).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
-class Entries(Pictures):
+class LibraryImages(ImageSequence):
     """Images that a library decodes, one by one."""
 
     rows: Any  # anything with a length and numbered entries
@@ -190,23 +190,23 @@ class Entries(Pictures):
         except Exception as error:
             raise undecodable(error) from None
 
-    def select(self, numbers: Indices) -> "Entries":
-        return Entries(self.rows, self.image, self.where, self.numbers[numbers])
+    def select(self, numbers: Indices) -> "LibraryImages":
+        return LibraryImages(self.rows, self.image, self.where, self.numbers[numbers])
 
     def state(self) -> str:
         return f"{self.where} {getattr(self.rows, '_fingerprint', '')} {self.numbers.tolist()}"
 
 
 @dataclass(frozen=True, eq=False)
-class Joined(Pictures):
-    """Several rows of images, one after the other."""
+class JoinedImages(ImageSequence):
+    """Several sequences of images, one after the other."""
 
-    parts: tuple[Pictures, ...]
+    parts: tuple[ImageSequence, ...]
 
     def __len__(self) -> int:
         return sum(map(len, self.parts))
 
-    def _find(self, number: int) -> tuple[Pictures, int]:
+    def _find(self, number: int) -> tuple[ImageSequence, int]:
         for part in self.parts:
             if number < len(part):
                 return part, number
@@ -225,22 +225,22 @@ class Joined(Pictures):
         part, inside = self._find(number)
         return part.pixels(inside)
 
-    def select(self, numbers: Indices) -> "Joined":
+    def select(self, numbers: Indices) -> "JoinedImages":
         ends = np.cumsum([len(part) for part in self.parts])
         starts = ends - [len(part) for part in self.parts]
         owner = np.searchsorted(ends, numbers, side="right")
         chosen = [part.select(numbers[owner == at] - starts[at]) for at, part in enumerate(self.parts)]
-        return Joined(tuple(part for part in chosen if len(part)))
+        return JoinedImages(tuple(part for part in chosen if len(part)))
 
     def state(self) -> str:
         return "\n".join(part.state() for part in self.parts)
 
 
 @dataclass(frozen=True, eq=False)
-class Some(Pictures):
-    """Some of a row of images, which stays where it is: a copy of a memory map could fill the memory."""
+class ImageSubset(ImageSequence):
+    """Some images of a sequence, which stays where it is: a copy of a mapped array could fill the memory."""
 
-    every: Pictures
+    every: ImageSequence
     numbers: Indices
 
     def __len__(self) -> int:
@@ -255,8 +255,8 @@ class Some(Pictures):
     def pixels(self, number: int) -> NDArray[np.uint8] | None:
         return self.every.pixels(int(self.numbers[number]))
 
-    def select(self, numbers: Indices) -> "Some":
-        return Some(self.every, self.numbers[numbers])
+    def select(self, numbers: Indices) -> "ImageSubset":
+        return ImageSubset(self.every, self.numbers[numbers])
 
     def state(self) -> str:
         return self.every.select(self.numbers).state()
@@ -264,7 +264,7 @@ class Some(Pictures):
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Pillow warns of what is odd about a file, such as its EXIF notes; its pixels are whole, or it would not."""
+    """Silence Pillow's warnings about odd files, such as their EXIF notes; damaged pixels are errors."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -274,7 +274,7 @@ DEEP = ("I", "F")  # 16 and 32 bits, in all their variants
 
 
 def _refuse_deep(image: Image.Image) -> None:
-    """Which of 65,536 values are black and white is for its owner to say."""
+    """Refuse images of 16 bits or more: which of their values are black and white, only their owner knows."""
     raw = [str(tile[3]) for tile in getattr(image, "tile", ()) if len(tile) > 3]
     # BGR;16 is 16 bits a pixel: 5, 6 and 5.
     if image.mode.startswith(DEEP) or any(";16" in mode and "BGR;16" not in mode for mode in raw):

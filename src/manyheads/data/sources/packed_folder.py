@@ -1,4 +1,4 @@
-"""A packed folder (`manyheads pack`): arrays that are mapped from files, so that they need not fit into memory.
+"""The source of a packed folder (`manyheads pack`): arrays mapped from files, which need not fit into memory.
 
 pack.json        what the arrays are, and what was left out; written last, so a folder that has it is whole
 PART-images.npy  uint8, samples x height x width x channels; PART is train, test or public
@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from manyheads.config.data import SourceConfig
 from manyheads.config.types import Positive
+from manyheads.data.images import ImageArray
 from manyheads.data.listing import Listing, SourceListing
-from manyheads.data.pictures import Array
 from manyheads.data.sources.paths import folder_of, where_of
 from manyheads.errors import DataError
 from manyheads.files import open_data, read_file
@@ -51,7 +51,7 @@ class PackedPart(_Described):
 
 
 class PackCard(_Described):
-    """What pack.json says. The images that could not be read stand there, too."""
+    """The content of pack.json, with the images that could not be read."""
 
     name: str
     classes: list[str]
@@ -62,7 +62,7 @@ class PackCard(_Described):
 
     @property
     def images(self) -> int:
-        """How many there are, with those that could not be read."""
+        """The number of images, with those that could not be read."""
         return sum(part.images[0] for part in self.parts.values())
 
 
@@ -84,7 +84,7 @@ def packed(config: SourceConfig) -> SourceListing:
 
 
 def read_card(path: Path) -> PackCard:
-    """Read pack.json, and find it to be one."""
+    """Read pack.json and check it."""
     try:
         content = read_file(path / CARD, follow=True)
         written = _Format.model_validate_json(content).format
@@ -92,7 +92,7 @@ def read_card(path: Path) -> PackCard:
             raise DataError(f"{path / CARD}: has format {written}; this version of manyheads reads {FORMAT}")
         card = PackCard.model_validate_json(content)
     except FileNotFoundError:
-        unfinished = "; packing it was not finished: the same command goes on" if any(path.glob("*.npy")) else ""
+        unfinished = "; packing was not finished; the same command continues it" if any(path.glob("*.npy")) else ""
         raise DataError(f'data.path = "{path}": not a packed folder (it has no {CARD}){unfinished}') from None
     except (OSError, ValidationError):
         raise DataError(f"{path / CARD}: not the description of a packed folder; pack it again") from None
@@ -101,7 +101,7 @@ def read_card(path: Path) -> PackCard:
 
 
 def _check_parts(path: Path, card: PackCard) -> None:
-    """Every array of a part has an entry for each of its images; and the parts fit together."""
+    """Check that every array of a part has an entry for each image, and that the parts fit together."""
     fits = "train" in card.parts
     for part in card.parts.values():
         lengths = {kind: shape[0] for kind, shape in part.shapes.items() if kind != "kept"}
@@ -123,7 +123,7 @@ def _part(path: Path, name: Literal["train", "test", "public"], card: PackCard) 
     if kept is not None and (np.diff(kept) <= 0).any():
         raise DataError(f"{path / name}-kept.npy: names an image twice, or not in order; pack it again")
     return Listing(
-        Array(arrays["images"], f"{path / name}-images.npy"),
+        ImageArray(arrays["images"], f"{path / name}-images.npy"),
         arrays.get("labels"),
         arrays.get("fine"),
         arrays.get("owners"),
@@ -140,7 +140,7 @@ def _check_range(file: Path, numbers: NDArray[Any] | None, limit: float) -> None
 
 
 def mapped(path: Path, part: str, kind: str, shape: list[int]) -> NDArray[Any]:
-    """One array of a packed folder, found to be what the card says."""
+    """Map one array of a packed folder, and check that it is what the card says."""
     file = path / f"{part}-{kind}.npy"
     try:
         open_data(file).close()  # a map of a pipe would never be had
