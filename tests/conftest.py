@@ -54,7 +54,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What tests make is not recorded where this user's own runs are."""
+    """Keep the record of the tests' runs apart from this user's own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(STATE_VARIABLE, str(tmp_path_factory.mktemp("state")))
         yield
@@ -70,7 +70,7 @@ def their_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def stranger(their_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """That run, unpacked below the working folder: `runs/stranger`."""
+    """Unpack that run below the working folder, as `runs/stranger`."""
     from tests.strangers import forget_modules
 
     shutil.copytree(their_run, tmp_path / "runs" / "stranger")

@@ -54,11 +54,11 @@ def make_run(at: Path, values: Mapping[str, object]) -> Path:
 
 
 def forget_modules() -> None:
-    """What these tests import is imported anew, as in another process."""
+    """Import again what these tests import, as another process would."""
     for name in [name for name in sys.modules if name.split(".")[0] in ("runs", "own_lab")]:
         del sys.modules[name]
 
 
 def ran(folder: Path) -> bool:
-    """Whether the code in the folder was run."""
+    """Tell whether the code in the folder was run."""
     return (folder / "ran").exists()

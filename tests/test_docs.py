@@ -1,4 +1,4 @@
-"""What the docs say is what happens."""
+"""The docs: their examples run, and what they say is true."""
 
 import dataclasses
 import re
@@ -42,7 +42,7 @@ def test_every_key_is_documented() -> None:
 def test_an_algorithm_of_one_s_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Experiment, engine: str
 ) -> None:
-    """At most 25 lines, it fills its pool, and what neighbours say is learnt."""
+    """The algorithm of docs/adding.md has at most 25 lines, fills its pool and learns from neighbours."""
     block = python_block("docs/adding.md")
     assert len(block[block.index("@dataclass") :].splitlines()) <= 25
     (tmp_path / "my_lab.py").write_text(block)

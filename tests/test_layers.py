@@ -39,7 +39,7 @@ def room(module: str) -> str:
 
 
 def at_import(path: Path) -> set[str]:
-    """What is imported when the module is: not what its functions import when they are called."""
+    """Return the imports that run when the module is imported, without those in its functions."""
     found: set[str] = set()
     due: list[ast.AST] = [ast.parse(path.read_text())]
     while due:

@@ -71,3 +71,12 @@ class Interrupted(Stopped):
 
 
 START_AGAIN = "start the run again in another folder"  # where a run cannot be continued
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, or its type if it has none.
+
+    >>> first_line(ValueError("no such key\\nand so on")), first_line(MemoryError())
+    ('no such key', 'MemoryError')
+    """
+    return str(error).strip().partition("\n")[0] or type(error).__name__

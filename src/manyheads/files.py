@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all; what is read is a plain file, and no link is followed."""
+"""Files and folders that appear whole or not at all; only plain files are read, and no link is followed."""
 
 import contextlib
 import errno
@@ -145,7 +145,7 @@ def _held_folder(path: Path) -> Iterator[Path]:
     beside, held = temporary(path), -1
     while held < 0:
         beside.mkdir(exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):  # somebody did, before it was held
+        with contextlib.suppress(FileNotFoundError):  # somebody removed it before it was locked
             held = os.open(beside, os.O_RDONLY | os.O_DIRECTORY)
             fcntl.flock(held, fcntl.LOCK_EX)
             if not beside.is_dir():

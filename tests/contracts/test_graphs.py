@@ -127,7 +127,7 @@ REACHED = {  # by graph and source: whom it has reached after 0, 1, 2 and 3 exch
 @pytest.mark.parametrize("graph", REACHED)
 @pytest.mark.parametrize("exchanges", EXCHANGES)
 def test_reach_and_no_further(tiny: Experiment, exchanges: str, graph: str) -> None:
-    """Where everybody has one neighbour: within so many exchanges over so many hops, and never across islands."""
+    """With one neighbour each, news goes as many hops as there are exchanges, and never across islands."""
     experiment = small(tiny, exchanges, {"name": graph, **GRAPH_KNOBS[graph]})
     ensemble, usual = histories(experiment, None)
     hops = ensemble.resolved.graph.hops(step=8)

@@ -1,4 +1,4 @@
-"""Every source gives arrays of one shape that repeat, can be packed, choose classes, train, and serve as a public set.
+"""The contract of sources: arrays of one shape that repeat, can be packed, choose classes, train, and can be public.
 
 A source is tested here by being in SOURCES; it also needs somebody who makes data for it, below.
 """

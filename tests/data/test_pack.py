@@ -176,7 +176,7 @@ def test_a_machine_that_was_switched_off(pets: Path, tmp_path: Path, whole: dict
 
 
 def test_a_process_that_was_killed(pets: Path, tmp_path: Path, whole: dict[str, bytes]) -> None:
-    """Its workers end with it and hold no lock, so that the same command can continue at once."""
+    """Workers end with it and hold no lock, so that the same command can continue at once."""
     out = tmp_path / "out"
     with packing(pets, out, "die", 2 * CHUNK) as process:
         assert process.wait(timeout=60) == -signal.SIGKILL

@@ -104,7 +104,7 @@ def test_a_snapshot_does_not_move_with_its_client(tiny: Experiment) -> None:
 
 
 def test_a_snapshot_answers_in_evaluation_mode(tiny: Experiment) -> None:
-    """Its answer to a sample does not depend on the rest of the batch, and asking changes nothing."""
+    """The answer about a sample does not depend on the rest of the batch, and asking changes nothing."""
     ensemble = run_exchanges(tiny, 1)
     client = ensemble.clients[0]
     snapshot = client.snapshot(0)

@@ -104,7 +104,7 @@ def test_heads_of_a_model_of_others_see_what_it_yields(tiny: Experiment) -> None
         (f"{LAB}Classes", f"client 2 ({LAB}Classes): yields 2 x 64 of int64 for 2 images; needed: one vector"),
         (f"{LAB}NotFinite", f"client 2 ({LAB}NotFinite): yields numbers that are not finite in evaluation mode"),
         (f"{LAB}NotFiniteInTraining", "yields numbers that are not finite in training mode"),
-        (f"{LAB}AlwaysDropping", "says something else about the same images when asked again in evaluation mode"),
+        (f"{LAB}AlwaysDropping", "gives other embeddings when called again with the same images in evaluation mode"),
         (f"{LAB}Reassigning", f'client 2 ({LAB}Reassigning): makes or replaces "mean" in a pass'),
         (f"{LAB}InPlace", f"client 2 ({LAB}InPlace): in training mode cannot take images of 8 x 8 x 1"),
         (

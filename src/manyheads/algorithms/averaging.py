@@ -21,6 +21,9 @@ class Averaging(Algorithm):
     """Private training; every `average_every` steps, and at the end, each client averages with its neighbours.
 
     All start from the same weights. Parameters and BatchNorm statistics are averaged; momentum stays where it is.
+
+    >>> Averaging(average_every=10).exchange_steps(25)
+    (10, 20, 25)
     """
 
     needs_neighbours: ClassVar[bool] = True

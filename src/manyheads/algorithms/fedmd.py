@@ -32,6 +32,9 @@ class FedMD(Algorithm):
     On a complete graph the mean is over all clients, as a server would take it; on any other graph it is over a client
     and its neighbours. Before the first round, a client may train on the public set, if that is labelled, and on its
     private data.
+
+    >>> list(FedMD(first_private_steps=10, digest_steps=5, revisit_steps=5).exchange_steps(40))
+    [10, 20, 30]
     """
 
     reads_public: ClassVar[bool] = True
@@ -42,7 +45,7 @@ class FedMD(Algorithm):
     first_private_steps: Count = 100
     digest_steps: Positive = 50
     revisit_steps: Positive = 50
-    alignment_samples: Positive = 5_000  # of the public set, drawn anew each round; all where there are fewer
+    alignment_samples: Positive = 5_000  # of the public set, drawn again each round; all if there are fewer
     nu_digest: NonNegative = 0.3
 
     @property

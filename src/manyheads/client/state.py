@@ -31,24 +31,24 @@ Snapshots = dict[str, dict[str, Tensor]]  # the tensors of snapshots, by name
 
 
 @dataclass(frozen=True)
-class Moment:
-    """What a client is at a moment, on its own device: what its state is made of."""
+class LiveState:
+    """The changing parts of a client, on its own device: a `ClientState` is made from them."""
 
     tensors: Mapping[str, Tensor]
     layout: Sequence[Mapping[str, object]]
     pool: Sequence[Snapshot]
-    kept: Sequence[Snapshot]  # by its owner: others ask about them
+    kept: Sequence[Snapshot]  # for others, who will ask about them
     bytes_received: int
     refused: int
 
 
-def moment_of(client: Client, *, copied: bool = False) -> Moment:
-    """Return what a client is now; `copied`, it stays so, whatever becomes of the client."""
+def live_state(client: Client, *, copied: bool = False) -> LiveState:
+    """Return the parts of a client as they are now; a copy stays so while the client trains on."""
     changing = {**checkpoint(client.state), "momentum": client.momentum}
     if copied:
         changing = {name: tensor.detach().clone() for name, tensor in changing.items()}
     memory = {f"{MEMORY}{name}": tensor for name, tensor in client.memory.items()}  # replaced, never written to
-    return Moment(
+    return LiveState(
         {**changing, **memory},
         client.state.describe(),
         tuple(client.pool.entries),
@@ -59,11 +59,11 @@ def moment_of(client: Client, *, copied: bool = False) -> Moment:
 
 
 def states_of(
-    moments: Iterable[Moment], known: Container[str], *, pools: bool = True
+    live: Iterable[LiveState], known: Container[str], *, pools: bool = True
 ) -> tuple[list[ClientState], Snapshots]:
     """Return the states of clients, and the snapshots that a save needs and that are not `known`."""
     states, snapshots = [], dict[str, dict[str, Tensor]]()
-    for own in moments:
+    for own in live:
         for entry in (*own.pool, *own.kept) if pools else ():
             name = _name(entry)
             if name not in known and name not in snapshots and (tensors := entry.tensors()):

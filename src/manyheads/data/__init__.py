@@ -1,4 +1,4 @@
-"""From files to batches: sources, reading, packing; split, views and draws.
+"""Data, from files to batches: sources, reading, packing; split, views and draws.
 
 A source (sources/) is a function from `[data]` to a `SourceListing`: which images there are, with the label, finer
 class and owner of each. No pixel is read for that. Then loading.py makes arrays of one shape in memory, or pack.py

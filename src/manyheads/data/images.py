@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from manyheads.data.arrays import Images, Indices
-from manyheads.errors import DataError
+from manyheads.errors import DataError, first_line
 from manyheads.files import open_data
 from manyheads.printable import printable
 
@@ -55,8 +55,8 @@ def undecodable(error: Exception) -> Exception:
     if isinstance(error, Unreadable | MemoryError):
         return error
     what = "read" if isinstance(error, OSError) and error.strerror else "decoded"
-    reason = getattr(error, "strerror", None) or str(error)
-    return Unreadable(f"cannot be {what}: {printable(reason.partition(chr(10))[0]) or type(error).__name__}")
+    reason = getattr(error, "strerror", None) or first_line(error)
+    return Unreadable(f"cannot be {what}: {printable(reason)}")
 
 
 class ImageSequence(ABC):

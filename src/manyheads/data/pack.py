@@ -52,7 +52,7 @@ def pack(config: DataConfig, out: Path, *, workers: int, progress: Progress = la
     parts = {
         name: part.only_kept() for name in ("train", "test", "public") if (part := getattr(found, name)) is not None
     }
-    reads_all = config.source in ("folder", "clients")  # of a folder: what lies in it would be taken for a class
+    reads_all = config.source in ("folder", "clients")  # these would take the packed folder for a class
     if reads_all and config.path is not None and Path(config.path).resolve() in out.resolve().parents:
         raise DataError(f"{out}: is inside the folder to pack; give another folder")
     job = PackJob(out, frame, {name: part.images for name, part in parts.items()})
@@ -187,7 +187,7 @@ def _finish(job: PackJob, journal: Journal, found: SourceListing, parts: dict[st
 
 
 def _fingerprint(found: SourceListing, frame: Frame, parts: dict[str, Listing]) -> str:
-    """What is packed into what: half of another packing is not gone on with."""
+    """Return a hash of what is packed into what, so that an unfinished packing of other data is not continued."""
     digest = hashlib.sha256(f"{frame} {found.class_names} {found.client_names}".encode(errors="surrogateescape"))
     for name, part in parts.items():
         digest.update(f"{name} {len(part.images)}".encode())

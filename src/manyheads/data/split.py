@@ -96,6 +96,9 @@ def assignment_probabilities(
     """Return the probability that a sample goes to a client: 1 + skew times higher if its label is primary there.
 
     Classes x clients. With skew = inf a label goes to its primary clients only, or evenly to all if it has none.
+
+    >>> assignment_probabilities(primary=((0,), (1,)), skew=3.0, classes=3, clients=2).tolist()
+    [[0.8, 0.2], [0.2, 0.8], [0.5, 0.5]]
     """
     is_primary = np.zeros((classes, clients))
     for client, own in enumerate(primary):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyheads.client.state import ClientState, Snapshots, moment_of, restore_client, states_of
+from manyheads.client.state import ClientState, Snapshots, live_state, restore_client, states_of
 from manyheads.engine.base import Engine
 from manyheads.engine.options import ResolvedOptions
 from manyheads.engine.worker import Trainer, Worker
@@ -101,7 +101,7 @@ class ClientPayload:
     @classmethod
     def of(cls, ensemble: Ensemble, members: Sequence[int], device: str) -> "ClientPayload":
         clients = [ensemble.clients[member] for member in members]
-        states, _ = states_of(map(moment_of, clients), (), pools=False)
+        states, _ = states_of(map(live_state, clients), (), pools=False)
         return cls(dict(zip(members, states, strict=True)), device, clients[0].state.values.dtype)
 
     def unpacked(self, resolved: ResolvedExperiment) -> Ensemble:

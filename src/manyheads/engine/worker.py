@@ -15,9 +15,9 @@ from manyheads.algorithms.base import Algorithm, Neighbours
 from manyheads.client.client import Client
 from manyheads.client.state import (
     ClientState,
-    Moment,
+    LiveState,
     Snapshots,
-    moment_of,
+    live_state,
     restore_client,
     restored_snapshot,
     states_of,
@@ -58,7 +58,7 @@ class Worker:
         self._transport: Transport = InMemoryTransport()
         for client in ensemble.clients:
             self._transport.serve(client.index, partial(client.owner.answer, encode=trainer.encodes))
-        self._edge: tuple[int, list[Moment]] | None = None  # a step, and the clients before it
+        self._edge: tuple[int, list[LiveState]] | None = None  # a step, and the clients before it
         self._told: set[tuple[int, int]] = set()  # askers and owners of whom it was said that an answer was refused
 
     def train(self, window: Window, trace: bool, keep: bool, progress: Progress) -> WindowLosses:
@@ -66,7 +66,7 @@ class Worker:
         clients, algorithm = self._e.clients, self._e.resolved.algorithm
         self._edge = None  # before the next copies are made
         if keep:
-            self._edge = window.start, [moment_of(client, copied=True) for client in clients]
+            self._edge = window.start, [live_state(client, copied=True) for client in clients]
         if not trace:
             return self._trainer.train(clients, algorithm, window, progress)
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it would write to the terminal
@@ -175,7 +175,7 @@ class Worker:
         return self._e.probes()
 
     def states(self, known: Container[str], pools: bool) -> tuple[list[ClientState], Snapshots]:
-        return states_of(map(moment_of, self._e.clients), known, pools=pools)
+        return states_of(map(live_state, self._e.clients), known, pools=pools)
 
     def edge(self, step: int, known: Container[str]) -> tuple[list[ClientState], Snapshots]:
         """Return the states at the edge before `step`: as they were kept, or as they are where no step was taken."""

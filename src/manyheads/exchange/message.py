@@ -62,7 +62,15 @@ class Header(Section):
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A decoded message."""
+    """A decoded message.
+
+    >>> form = RowFormat(classes=3, heads=1, top_k=2, precision="float16", confidence=False)
+    >>> header = Header(version=1, experiment="e", client=0, step=10, rows=1, embedding=0, form=form)
+    >>> row = {"names": np.array([5], "<u8"), "views": np.array([0], "<u2"), "classes": np.array([[[2, 0]]], "u1")}
+    >>> table = Table(header, row | {"probabilities": np.array([[[0.75, 0.125]]], "<f2")})
+    >>> decode(table.encode()).arrays["classes"]
+    array([[[2, 0]]], dtype=uint8)
+    """
 
     header: Header
     arrays: dict[str, NDArray[Any]]
@@ -106,7 +114,7 @@ def _arrays(header: Header, content: bytes) -> dict[str, NDArray[Any]]:
 
 
 def diverged_text(client: int, step: int, name: str) -> str:
-    """Return what is said of a table that holds what is not a number."""
+    """Return the message about a table with NaN or infinity in it."""
     return f"client {client}, step {step}: holds a {name} that is not a number; the sender's model has diverged"
 
 

@@ -9,7 +9,7 @@ from manyheads.seeds import generator
 
 
 class Pool:
-    """At most `size` snapshots of other clients; a new one replaces a random entry once the pool is full.
+    """A pool of at most `size` snapshots of other clients; a new one replaces a random entry once it is full.
 
     Entries are shared: a snapshot in several pools is one object in memory.
 

@@ -96,10 +96,6 @@ class PredictionsSnapshot(_Received):
     def nbytes(self) -> int:
         return len(self._message)
 
-    def knows(self, rows: Rows) -> bool:
-        """Tell whether the table holds a prediction for each of these rows."""
-        return bool((self._rows(rows) >= 0).all())
-
     def outputs(self, rows: Rows) -> Outputs:
         """Return what was sent; `known_B` marks the rows that were asked for and not withheld."""
         form, dtype = self._schema.form, rows.images.dtype

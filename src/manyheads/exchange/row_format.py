@@ -15,7 +15,7 @@ DTYPES = {"float32": (torch.float32, "<f4"), "float16": (torch.float16, "<f2"), 
 
 
 class RowFormat(Section):
-    """What a table holds for each row: agreed on by all clients.
+    """The format of a row, on which all clients agree.
 
     >>> form = RowFormat(classes=10, heads=2, top_k=3, precision="float16", confidence=False)
     >>> form.layout(rows=500, embedding=0)["probabilities"]
@@ -98,4 +98,4 @@ def _all_classes(p_BHT: Tensor, class_BHT: Tensor | None, classes: int, rest: Re
         even_BH1 = torch.minimum(left_BH1 / (classes - sent), p_BHT[..., -1:])
         p_BHC = even_BH1.expand(*p_BHT.shape[:2], classes).scatter(-1, class_BHT, p_BHT)
     total_BH1 = total_BH1 + even_BH1 * (classes - sent)
-    return torch.where(total_BH1 == 0.0, 1.0 / classes, p_BHC / total_BH1)  # what is not a number stays none
+    return torch.where(total_BH1 == 0.0, 1.0 / classes, p_BHC / total_BH1)  # NaN stays NaN

@@ -21,7 +21,17 @@ from manyheads.outputs import Outputs
 
 @dataclass(frozen=True, eq=False)
 class TableSchema:
-    """The public rows by name, and the format in which each client answers about them."""
+    """The public rows by name, and the format in which each client answers about them.
+
+    >>> from manyheads.data.batches import Pixels
+    >>> images = np.zeros((2, 8, 8, 1), dtype=np.uint8)  # two equal images
+    >>> draws = {"seed": 0, "purpose": "public", "client": 0, "augment": "none", "views_of": 0, "views": 1}
+    >>> public = Samples(Pixels(images, torch.device("cpu")), None, np.arange(2), **draws)
+    >>> form = RowFormat(classes=10, heads=2, top_k=3, precision="float16", confidence=False)
+    >>> schema = TableSchema("experiment", form, "spread", (16,), public, np.array([7, 7], np.uint64), whole=True)
+    >>> len(schema.every_row), schema.first_occurrence_P
+    (1, array([0, 0]))
+    """
 
     experiment: str
     form: RowFormat
@@ -101,7 +111,7 @@ class TableSchema:
             parts["embedding"].append(self.form.embedding(outputs.embedding_BE).cpu().numpy())
 
     def _check_numbers(self, snapshot: WeightsSnapshot, outputs: Outputs) -> None:
-        """Refuse to encode what is not a number: in 8 bits it would look like one."""
+        """Refuse to encode NaN or infinity: in 8 bits they would look like numbers."""
         heads, sent = self.form.heads, self.embedding_widths[snapshot.client] > 0
         values = {
             "probability": outputs.probabilities_BHC[:, :heads],
@@ -136,7 +146,7 @@ class TableSchema:
         """
         form, confidence_BH, embedding_BE = self.form, None, None
         p_BHC = form.all_probabilities(*form.probabilities(outputs.probabilities_BHC), self.rest, dtype)
-        if form.precision == "uint8":  # adds 0, but what is not a number stays none
+        if form.precision == "uint8":  # adds 0, but NaN stays NaN
             p_BHC = p_BHC + 0.0 * outputs.probabilities_BHC[:, : form.heads].amax(-1, keepdim=True).to(dtype)
         if form.confidence:
             assert outputs.confidence_BH is not None

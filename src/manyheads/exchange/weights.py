@@ -1,4 +1,4 @@
-"""Snapshots that are checkpoints."""
+"""Snapshots that are checkpoints of weights."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Replica:
     """A second model of a client's architecture, in evaluation mode, into which checkpoints are loaded."""
 
     def __init__(self, model: ClientModel) -> None:
-        # First the layout, which tells trained from frozen parameters: the client's is the same.
+        # The layout comes first: like the client's, it separates trained from frozen parameters.
         self.state = FlatState(model, trainable=False)
         self.model = model.eval().requires_grad_(False)
 

@@ -21,7 +21,7 @@ from manyheads.models.dropout import seeded
 from manyheads.models.external import ImageShape, embedding_width, is_external, make_external, pass_error_text
 from manyheads.models.weights import load_weights
 
-CHUNK = 512  # samples asked at a time
+CHUNK = 512  # samples of a pass that is not training
 
 
 class ClientModel(nn.Module):
@@ -44,7 +44,7 @@ class ClientModel(nn.Module):
     ) -> None:
         super().__init__()
         self.backbone = backbone
-        self.external = external  # a backbone of others: what it relies on and how it draws is not known
+        self.external = external  # nothing is known of how it draws and what it relies on
         self.embedding_width = embedding_width
         self.mean = nn.AdaptiveAvgPool2d(1)
         self.positions = positions
@@ -60,9 +60,9 @@ class ClientModel(nn.Module):
         """Return logits (B x H x C) and embedding (B x E)."""
         if self.external:  # a copy in the order that most code expects, into which it may write
             images = images.clone(memory_format=torch.contiguous_format)
-        features = self.backbone(images)  # B x E x height x width; of others B x E
+        features = self.backbone(images)  # B x E x height x width; external: B x E
         embedding_BE = features if self.external else self.mean(features).flatten(1)
-        # Position by position: as it lies in memory, so that nothing is copied.
+        # Position by position, which is the memory order: nothing is copied.
         seen = embedding_BE if self.positions is None else features.permute(0, 2, 3, 1).flatten(1)
         return self.heads(seen).unflatten(1, self.shape_HC), embedding_BE
 
@@ -91,6 +91,11 @@ def make_model(
     With `rng` it has first weights: drawn from the generator, or the backbone's from `model.weights`. Without `rng` a
     checkpoint has to fill in its numbers. Code that the model names is imported as far as `trust` allows; by default
     not at all. A built-in model that would hold more than `most` numbers is not made.
+
+    >>> config = ModelConfig(backbone="cnn", width=8)
+    >>> model = make_model(config, image_shape=(8, 8, 1), heads=4, classes=10, rng=np.random.default_rng(0))
+    >>> [tuple(output.shape) for output in model(torch.zeros(2, 1, 8, 8))]  # logits B x H x C, embedding B x E
+    [(2, 4, 10), (2, 32)]
     """
     assert isinstance(config.backbone, str), "of one client"
     if is_external(config.backbone):

@@ -28,7 +28,7 @@ BLOCK = 2**20  # elements at a time: such a block stays in a processor's cache, 
 
 
 class Dropout(nn.Dropout):
-    """`nn.Dropout` with a mask that is a pure function of (key, pass, element): the same bits on every device.
+    """Dropout with a mask that is a pure function of (key, pass, element): the same bits on every device.
 
     `begin_step` sets the key; from then on each pass in training mode has its own mask.
     """

@@ -38,7 +38,7 @@ def make_external(config: ModelConfig, image_shape: ImageShape, trust: Trust) ->
     """Return the module that `model.backbone` names."""
     name = str(config.backbone)
     made = _timm(name, image_shape) if is_timm(name) else _own(name, config, image_shape, trust)
-    # One type for all: the numbers of a model lie in one tensor.
+    # One type for all: the numbers of a model are in one tensor.
     backbone = made.to(device="cpu", dtype=torch.float32)
     replace_dropout(backbone)
     return backbone
@@ -48,31 +48,31 @@ def embedding_width(backbone: nn.Module, name: str, image_shape: ImageShape) -> 
     """Return the width of the embedding, seen on two blank images; this pass also makes lazy parameters."""
     height, width, channels = image_shape
     backbone.eval()
-    said = embed(backbone, torch.zeros(2, channels, height, width), name)
+    embedding_BE = embed(backbone, torch.zeros(2, channels, height, width), name)
     backbone.train()
     for parameter, value in backbone.named_parameters():
         if is_lazy(value):
             raise ModelError(name, f'the parameter "{parameter}" has no size after a first pass; make it in __init__')
-    return said.shape[1]
+    return embedding_BE.shape[1]
 
 
 @torch.no_grad()
 def embed(backbone: Callable[[Tensor], Any], images: Tensor, name: str) -> Tensor:
     """Return the embeddings of images, or raise if that is not what the backbone returns."""
     try:
-        said = backbone(images)
+        output = backbone(images)
     except Exception as error:
         if ran_out(error):
             raise
         raise ModelError(name, pass_error_text(images, error)) from None
-    fits = isinstance(said, Tensor) and said.dim() == 2 and len(said) == len(images) and said.numel() > 0
-    if fits and said.is_floating_point():
-        vectors: Tensor = said
+    fits = isinstance(output, Tensor) and output.dim() == 2 and len(output) == len(images) and output.numel() > 0
+    if fits and output.is_floating_point():
+        vectors: Tensor = output
         return vectors
-    shown = shape_text(said.shape) if isinstance(said, Tensor) else f"a {type(said).__name__}"
-    if isinstance(said, Tensor) and not said.is_floating_point():
-        shown += f" of {str(said.dtype).removeprefix('torch.')}"
-    feature_map = isinstance(said, Tensor) and said.dim() == 4
+    shown = shape_text(output.shape) if isinstance(output, Tensor) else f"a {type(output).__name__}"
+    if isinstance(output, Tensor) and not output.is_floating_point():
+        shown += f" of {str(output.dtype).removeprefix('torch.')}"
+    feature_map = isinstance(output, Tensor) and output.dim() == 4
     fix = "; end with nn.AdaptiveAvgPool2d(1) and nn.Flatten()" if feature_map else ""
     raise ModelError(name, f"yields {shown} for {len(images)} images; needed: one vector per image{fix}")
 
@@ -88,9 +88,9 @@ def shape_text(shape: torch.Size) -> str:
 
 
 def _timm(name: str, image_shape: ImageShape) -> nn.Module:
-    """Return a timm model with pooled features (`num_classes=0`). Models for one image size are told which.
+    """Return a timm model with pooled features (`num_classes=0`), for this image size if it depends on one.
 
-    Only models that timm itself brings: `create_model` alone would also fetch `hf-hub:somebody/anything`.
+    Only timm's own models are made: `create_model` alone would also fetch `hf-hub:somebody/anything`.
     """
     model = name.removeprefix("timm:")
     try:

@@ -19,7 +19,7 @@ class PassCost:
     """The cost of a forward pass: floating-point operations, and numbers kept for the backward pass (at least)."""
 
     flops: int = 0
-    kept: int = 0  # of models of others it is not known
+    kept: int = 0  # not known for external backbones
 
 
 @dataclass(frozen=True)
@@ -56,16 +56,16 @@ def try_out(model: ClientModel, images: Tensor, backbone: str, width: int) -> Mo
 def _try_evaluation(model: ClientModel, images: Tensor, backbone: str) -> None:
     network = model.backbone if model.external else lambda batch: model(batch)[1]
 
-    def said() -> Tensor:
+    def embeddings() -> Tensor:
         return embed(network, images.clone(memory_format=torch.contiguous_format), backbone)
 
     model.eval()
-    first_BE = said()
+    first_BE = embeddings()
     _check(first_BE, model, backbone, "in evaluation mode")
-    if model.external and not torch.allclose(first_BE, said(), rtol=1e-3, atol=1e-5):
+    if model.external and not torch.allclose(first_BE, embeddings(), rtol=1e-3, atol=1e-5):
         raise ModelError(
             backbone,
-            "says something else about the same images when asked again in evaluation mode; F.dropout, for one, "
+            "gives other embeddings when called again with the same images in evaluation mode; F.dropout, for one, "
             "needs training=self.training",
         )
 
@@ -91,37 +91,37 @@ def _try_training(model: ClientModel, images: Tensor, backbone: str) -> PassCost
 
 def _check(embedding_BE: Tensor, model: ClientModel, backbone: str, when: str) -> None:
     if embedding_BE.shape[1:] != (model.embedding_width,):
-        said = shape_text(embedding_BE.shape)
-        raise ModelError(backbone, f"yields {said} {when}, but embeddings of {model.embedding_width} for blank images")
+        shape = shape_text(embedding_BE.shape)
+        raise ModelError(backbone, f"yields {shape} {when}, but embeddings of {model.embedding_width} for blank images")
     if not torch.isfinite(embedding_BE).all():
         raise ModelError(backbone, f"yields numbers that are not finite {when}")
 
 
 def _addresses(model: nn.Module) -> dict[str, tuple[int, int]]:
-    """Return where every number lies: a run keeps them in one tensor, and looks nowhere else."""
+    """Return the address of every number: a run keeps them in one tensor, and looks nowhere else."""
     named = [*model.named_parameters(), *model.named_buffers()]
     return {name: (id(tensor), tensor.data_ptr()) for name, tensor in named}
 
 
 def _count_all(model: ClientModel, images: Tensor) -> tuple[tuple[Tensor, Tensor], PassCost]:
-    """Return what the model says, and the operations it took, whatever layers it has."""
+    """Return the model's outputs and the number of operations, whatever layers it has."""
     # Imported where they are needed: they bring in a compiler, which takes a second.
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
 
     # Attention that is fused into one kernel would not be counted.
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        said = model(images)
-    return said, PassCost(counter.get_total_flops())
+        outputs = model(images)
+    return outputs, PassCost(counter.get_total_flops())
 
 
 def _count_layers(model: ClientModel, images: Tensor) -> tuple[tuple[Tensor, Tensor], PassCost]:
     """Count the same for built-in backbones, where convolutions and linear layers do all the work."""
     work = PassCost()
 
-    def count(module: nn.Module, _: Any, said: Tensor) -> None:
-        work.flops += 2 * said.numel() * math.prod(module.get_parameter("weight").shape[1:])
-        work.kept += said.numel()
+    def count(module: nn.Module, _: Any, output: Tensor) -> None:
+        work.flops += 2 * output.numel() * math.prod(module.get_parameter("weight").shape[1:])
+        work.kept += output.numel()
 
     layers = [module for module in model.modules() if isinstance(module, nn.Conv2d | nn.Linear)]
     hooks = [layer.register_forward_hook(count) for layer in layers]

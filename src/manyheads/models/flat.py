@@ -28,6 +28,12 @@ class FlatState:
 
     Memory order (channels_last) is kept. Tied parameters share one slot, because a module names them once. Integer
     buffers cannot live among floats; they stay where they are and are listed in `integers`.
+
+    >>> module = nn.Linear(2, 1)
+    >>> _ = FlatState(module).values.fill_(0.5)
+    >>> module.bias
+    Parameter containing:
+    tensor([0.5000], requires_grad=True)
     """
 
     def __init__(self, module: nn.Module, *, trainable: bool = True) -> None:

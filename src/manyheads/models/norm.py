@@ -14,7 +14,7 @@ from manyheads.models.kernels.batch_norm import fused_affine, fused_batch_norm
 
 
 class BatchNorm(nn.BatchNorm2d):
-    """`nn.BatchNorm2d`, then `+ residual` and ReLU; in parts inside `in_parts`."""
+    """BatchNorm, then `+ residual` and ReLU; inside `in_parts`, part by part."""
 
     def __init__(self, channels: int) -> None:
         super().__init__(channels)

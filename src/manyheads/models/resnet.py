@@ -27,7 +27,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1 x 1, 3 x 3 and 1 x 1 convolutions and a shortcut; the 3 x 3 one has the stride, as in most libraries."""
+    """Convolutions of 1 x 1, 3 x 3 and 1 x 1, and a shortcut; the 3 x 3 one has the stride, as in most libraries."""
 
     expansion = 4
 

@@ -8,7 +8,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from manyheads.errors import ConfigurationError
+from manyheads.errors import ConfigurationError, first_line
 from manyheads.files import open_data
 from manyheads.models.external import shape_text
 
@@ -49,8 +49,7 @@ def _read(path: str) -> dict[str, Tensor]:
         reason = error.strerror or "no such file"
         raise ConfigurationError(f'model.weights = "{path}": cannot be read: {reason}') from None
     except safetensors.SafetensorError as error:
-        reason = str(error).partition("\n")[0]
-        raise ConfigurationError(f'model.weights = "{path}": not a safetensors file: {reason}') from None
+        raise ConfigurationError(f'model.weights = "{path}": not a safetensors file: {first_line(error)}') from None
 
 
 def _fitting(found: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -8,7 +8,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from manyheads.errors import START_AGAIN, ConfigurationError, RunError
+from manyheads.errors import START_AGAIN, ConfigurationError, RunError, first_line
 from manyheads.files import digest, read_file
 from manyheads.runs.manifest import CHECKPOINTS, Manifest
 
@@ -43,7 +43,7 @@ def read_tensors(path: Path, checksum: str, *, follow: bool = False) -> dict[str
     try:
         return dict(safetensors.torch.load(content))
     except UNREADABLE as error:
-        raise RunError(f"{path}: not a safetensors file: {str(error).partition(chr(10))[0]}") from None
+        raise RunError(f"{path}: not a safetensors file: {first_line(error)}") from None
 
 
 def check_fits(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], where: Path) -> None:

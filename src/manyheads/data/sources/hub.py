@@ -17,9 +17,9 @@ from manyheads.config.messages import nearest
 from manyheads.data.arrays import Labels
 from manyheads.data.images import LibraryImages, decoded
 from manyheads.data.listing import Listing, SourceListing
-from manyheads.data.sources.library import first_line, library
+from manyheads.data.sources.library import library
 from manyheads.data.sources.paths import path_of, where_of
-from manyheads.errors import ConfigurationError, DataError
+from manyheads.errors import ConfigurationError, DataError, first_line
 from manyheads.files import open_data
 
 

@@ -5,7 +5,7 @@ import warnings
 from typing import Any
 
 from manyheads.config.data import SourceConfig
-from manyheads.errors import ConfigurationError
+from manyheads.errors import ConfigurationError, first_line
 
 
 def library(name: str, config: SourceConfig) -> Any:
@@ -22,7 +22,3 @@ def library(name: str, config: SourceConfig) -> Any:
             f'{config.section}.source = "{config.source}": the library {name} {reason}; '
             f'pip install "manyheads[{config.source}]"'
         ) from None
-
-
-def first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -13,7 +13,7 @@ from manyheads.data.arrays import Images, Labels
 from manyheads.data.images import ImageArray
 from manyheads.data.listing import Listing, SourceListing
 from manyheads.data.sources.paths import cannot_read, path_of, where_of
-from manyheads.errors import ConfigurationError, DataError
+from manyheads.errors import ConfigurationError, DataError, first_line
 from manyheads.files import open_data
 from manyheads.memory import check_memory
 from manyheads.seeds import generator
@@ -99,7 +99,7 @@ def _read(config: SourceConfig, path: Path, label: str) -> dict[str, NDArray[Any
     except OSError as error:
         raise cannot_read(config, path, error.strerror or "not an .npz file") from None
     except Exception as error:  # whatever a damaged file makes a reader raise
-        reason = str(error).partition("\n")[0] or type(error).__name__
+        reason = first_line(error)
         hint = "; names have to be text: np.array(names, dtype=str)" if "Object arrays" in reason else ""
         raise DataError(f"{where}: not a readable .npz file: {reason}{hint}") from None
     tested = "x_test" in arrays or f"{label}_test" in arrays

@@ -18,7 +18,7 @@ from manyheads.config.types import Positive
 from manyheads.data.images import ImageArray
 from manyheads.data.listing import Listing, SourceListing
 from manyheads.data.sources.paths import folder_of, where_of
-from manyheads.errors import DataError
+from manyheads.errors import DataError, first_line
 from manyheads.files import open_data, read_file
 
 FORMAT = 1
@@ -147,7 +147,7 @@ def mapped(path: Path, part: str, kind: str, shape: list[int]) -> NDArray[Any]:
         # Read-only: a map that could be written to may not be larger than the memory.
         array: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
-        reason = (getattr(error, "strerror", None) or str(error)).partition("\n")[0]
+        reason = getattr(error, "strerror", None) or first_line(error)
         raise DataError(f"{file}: cannot be mapped: {reason}; pack it again") from None
     if list(array.shape) != shape:
         raise DataError(f"{file}: has shape {array.shape} instead of {tuple(shape)}; pack it again")

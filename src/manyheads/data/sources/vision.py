@@ -12,9 +12,9 @@ from manyheads.config.data import SourceConfig
 from manyheads.config.messages import nearest
 from manyheads.data.images import ImageArray, LibraryImages
 from manyheads.data.listing import Listing, SourceListing
-from manyheads.data.sources.library import first_line, library
+from manyheads.data.sources.library import library
 from manyheads.data.sources.paths import path_of
-from manyheads.errors import ConfigurationError, DataError
+from manyheads.errors import ConfigurationError, DataError, first_line
 
 
 def torchvision(config: SourceConfig) -> SourceListing:
@@ -23,7 +23,7 @@ def torchvision(config: SourceConfig) -> SourceListing:
     name, root, key = config.name, path_of(config), f"{config.section}.name"
     if name is None:
         raise ConfigurationError(f'{key}: missing; which data set of torchvision? name = "CIFAR10"')
-    divided = {"train", "split"}  # how a data set is asked for a part
+    divided = {"train", "split"}  # the parameter that selects a part
     known = [n for n in datasets.__all__ if divided & inspect.signature(getattr(datasets, n)).parameters.keys()]
     if name not in known:
         raise ConfigurationError(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from manyheads.client.client import Client
+from manyheads.errors import first_line
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def why_not_captured(step: Callable[[], None], counter_1: Tensor) -> str | None:
         raise
     except Exception as error:  # whatever code of others does
         torch.cuda.synchronize()
-        return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        return first_line(error)
     counter_1.zero_()
     return None
 

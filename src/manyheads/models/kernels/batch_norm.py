@@ -32,7 +32,7 @@ tl: Any = None
 
 @dataclass(frozen=True)
 class Launch:
-    """How a kernel is cut into programs: warps per program, loads in flight per thread, about how many programs."""
+    """The cut of a kernel into programs: warps per program, loads in flight per thread, about how many programs."""
 
     warps: int
     unroll: int
