@@ -51,7 +51,8 @@ def quick(quick_in_workers: Reproduction, monkeypatch: pytest.MonkeyPatch) -> Re
 
 @pytest.fixture
 def quick_in_workers(tiny: Experiment, monkeypatch: pytest.MonkeyPatch) -> Reproduction:
-    cells = {"together": tiny, "alone": tiny.with_values(algorithm={"name": "separate"})}
+    short = tiny.with_values(training={"steps": 6, "log_every": 3}, evaluate={"every": 3})
+    cells = {"together": short, "alone": short.with_values(algorithm={"name": "separate"})}
     one = Reproduction(
         name="quick",
         title="A quick one",
@@ -87,7 +88,16 @@ def refused(*arguments: str | Path) -> str:
     return result.stderr.strip()
 
 
-def test_it_runs_what_is_missing_judges_and_draws(quick_in_workers: Reproduction) -> None:
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_in_workers")
+def test_it_runs_in_workers() -> None:
+    done = call("quick")
+    assert done.exit_code == 0, done.output
+    assert "2 runs to do, 0 stored" in done.output
+    assert len(list(Path("runs/reproduce/results/digits").iterdir())) == 2
+
+
+def test_it_runs_what_is_missing_judges_and_draws(quick: Reproduction) -> None:
     first = call("quick", "--only", "alone")
     assert first.exit_code == 0, first.output
     assert "1 run to do, 0 stored" in first.output
@@ -136,7 +146,7 @@ def test_run_again_and_stopped_it_goes_on(quick: Reproduction, monkeypatch: pyte
 def test_what_was_stopped_elsewhere_is_not_skipped_or_forgotten(
     quick: Reproduction, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = {name: cell.with_values(training={"steps": 6}) for name, cell in quick.cells(SCALES["digits"]).items()}
+    other = {name: cell.with_values(training={"steps": 9}) for name, cell in quick.cells(SCALES["digits"]).items()}
     monkeypatch.setitem(REPRODUCTIONS, "slow", replace(quick, name="slow", cells=lambda scale: other))
     with monkeypatch.context() as for_once:
         for_once.setattr("manyheads.studies.paper.command.run_all", stopped_after_one)
@@ -381,6 +391,7 @@ def test_mistakes_end_in_one_line(arguments: list[str], says: str) -> None:
     assert len(line.splitlines()) == 1
 
 
+@pytest.mark.usefixtures("each_model_once")
 @pytest.mark.parametrize("name", [name for name, one in REPRODUCTIONS.items() if "imagenet" in one.scales])
 def test_the_papers_settings_load_and_check_on_a_packed_folder(name: str, stand_in: Path) -> None:
     scale = SCALES["imagenet"]

@@ -116,6 +116,7 @@ def test_a_figure_stands_beside_the_paper_s(name: str) -> None:
     assert drawn("here") == ({46.0, 47.0, 48.0, 49.0, 50.0, 90.0} if name == "heads" else {46.0, 47.0, 90.0})
 
 
+@pytest.mark.usefixtures("each_model_once")
 @pytest.mark.parametrize(
     "one", [one for one in REPRODUCTIONS.values() if "digits" in one.scales], ids=lambda one: one.name
 )
@@ -147,6 +148,7 @@ def as_cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("each_model_once")
 @pytest.mark.parametrize(
     "one", [one for one in REPRODUCTIONS.values() if "cifar100" in one.scales], ids=lambda one: one.name
 )
