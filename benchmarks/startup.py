@@ -28,6 +28,10 @@ LINES = (
     "run experiment.toml --engine turbo",
     "run experiment.toml --workers 2",
     "run experiment.toml --device tpu",
+    "run experiment.toml --device cpu:7",
+    "run experiment.toml --set algorithm.nu_auks=1.0",
+    "run experiment.toml --set algorithm.nu_aux=much",
+    "run experiment.toml --set algorithm.name=fedavg",
     "run experiment.toml --set training.steps",
     "run experiment.toml --set training.stepps=4",
     "run experiment.toml --set training.steps=-4",
@@ -47,6 +51,8 @@ LINES = (
     "reproduce heads --scale mnist",
     "reproduce heads --only nothing",
     "reproduce heads --toml",
+    "reproduce heads --scale cifar100",
+    "reproduce heads --scale imagenet --data missing",
 )
 
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from manyheads.algorithms.distillation import (
-    Select,
     candidates,
     embedding_loss,
     prediction_loss,
     ramp_factor,
     targets,
 )
+from manyheads.config.types import Select
 from manyheads.exchange.named_confidences import CONFIDENCES
 from manyheads.outputs import Outputs
 

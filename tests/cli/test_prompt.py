@@ -15,11 +15,22 @@ SCRIPT = f"""
 import json, sys
 from typer.testing import CliRunner
 from manyheads.cli.commands import app
+from manyheads.config import device
 
+device._has_driver = lambda: False
 for line in sys.argv[1:]:
     result = CliRunner().invoke(app, line.split())
     print(json.dumps([line, result.exit_code, result.output, [name for name in {HEAVY} if name in sys.modules]]))
 """
+
+
+LINES = (
+    *STARTUP["LINES"],
+    "run experiment.toml --engine cuda",
+    "run experiment.toml --device cuda",
+    "frontier experiment.toml --device cuda:1",
+    "reproduce heads --device cuda",
+)
 
 
 @pytest.fixture(scope="module")
@@ -27,13 +38,13 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
     """Of all command lines in one process: what is imported for one would be seen after all that follow."""
     folder = tmp_path_factory.mktemp("startup")
     (folder / "experiment.toml").write_text(STARTUP["EXPERIMENT"])
-    command = [sys.executable, "-c", SCRIPT, *STARTUP["LINES"]]
+    command = [sys.executable, "-c", SCRIPT, *LINES]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def test_help_and_mistakes_need_nothing_heavy(answers: list[list[Any]]) -> None:
-    assert len(answers) == len(STARTUP["LINES"]) > 25
+    assert len(answers) == len(LINES) > 25
     assert [(line, imported) for line, _, _, imported in answers if imported] == []
 
 

@@ -21,6 +21,7 @@ from manyheads import Experiment, resume, train
 from manyheads.algorithms.base import Algorithm
 from manyheads.algorithms.mhd import MHD
 from manyheads.client.client import Client
+from manyheads.config.types import Precision, Rest
 from manyheads.data.batches import Pixels, Rows, Samples
 from manyheads.engine.plain import exchange
 from manyheads.errors import ConfigurationError, Interrupted, SnapshotError
@@ -28,7 +29,7 @@ from manyheads.exchange.message import DIGEST, MAGIC, Header, Table, decode
 from manyheads.exchange.owner import Owner
 from manyheads.exchange.received import PredictionsSnapshot, accept_message
 from manyheads.exchange.request import PublicRows
-from manyheads.exchange.row_format import Precision, Rest, RowFormat
+from manyheads.exchange.row_format import RowFormat
 from manyheads.exchange.schema import TableSchema
 from manyheads.exchange.snapshot import Snapshot
 from manyheads.outputs import Outputs

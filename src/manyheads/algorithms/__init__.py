@@ -9,8 +9,8 @@ from manyheads.algorithms.fedmd import FedMD
 from manyheads.algorithms.mhd import MHD
 from manyheads.algorithms.separate import Separate
 from manyheads.config.experiment import AlgorithmConfig
-from manyheads.config.messages import build_section, nearest
-from manyheads.errors import ConfigurationError
+from manyheads.config.knobs import check_name
+from manyheads.config.messages import build_section
 from manyheads.imports import Trust, import_named
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
@@ -20,12 +20,6 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "separate": Separate,
 }
 A_CLASS = "a frozen dataclass that inherits from manyheads.algorithms.base.Algorithm (docs/adding.md)"
-ALSO_KNOWN = {
-    "fedavg": 'FedAvg is "averaging" on the complete graph',
-    "gossip": 'gossip is "averaging" on any graph but the complete one',
-    "supervised": 'that is "separate" with clients = 1',
-    "local": 'that is "separate"',
-}
 
 
 def make_algorithm(config: AlgorithmConfig, trust: Trust | None = None) -> Algorithm:
@@ -45,12 +39,7 @@ def with_defaults(config: AlgorithmConfig, classes: int, trust: Trust | None = N
 def _find(name: str, trust: Trust) -> Any:
     if name in ALGORITHMS:
         return ALGORITHMS[name]
-    if ":" not in name:
-        raise ConfigurationError(
-            f'algorithm.name = "{name}": unknown algorithm; '
-            f"{ALSO_KNOWN.get(name.lower()) or nearest(name, ALGORITHMS)}; "
-            'your own is named "package.module:Class"'
-        )
+    check_name(name)
     return import_named(name, "algorithm.name", _is_algorithm, A_CLASS, trust)
 
 

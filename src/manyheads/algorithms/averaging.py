@@ -1,7 +1,7 @@
 """Averaging of weights: FedAvg (McMahan et al. 2017) on a complete graph, gossip averaging on any other."""
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from pydantic.dataclasses import dataclass
@@ -9,15 +9,14 @@ from torch import Tensor
 
 from manyheads.algorithms.base import Algorithm, Neighbours, Sends
 from manyheads.client.client import Client
-from manyheads.config.types import CHECKED, Positive
+from manyheads.config.knobs import AveragingKnobs
+from manyheads.config.types import CHECKED, Weighting
 from manyheads.exchange.snapshot import Snapshot
 from manyheads.exchange.weights import WeightsSnapshot
 
-Weighting = Literal["samples", "uniform"]
-
 
 @dataclass(frozen=True, config=CHECKED)
-class Averaging(Algorithm):
+class Averaging(AveragingKnobs, Algorithm):
     """Private training; every `average_every` steps, and at the end, each client averages with its neighbours.
 
     All start from the same weights. Parameters and BatchNorm statistics are averaged; momentum stays where it is.
@@ -29,9 +28,6 @@ class Averaging(Algorithm):
     needs_neighbours: ClassVar[bool] = True
     averages_weights: ClassVar[bool] = True
     takes_means: ClassVar[bool] = True
-
-    average_every: Positive = 100
-    weighting: Weighting = "samples"
 
     @property
     def sends(self) -> Sends:

@@ -10,10 +10,11 @@ from torch.nn.functional import cross_entropy
 from manyheads.client.client import Batch, Client
 from manyheads.client.plan import WindowPlan
 from manyheads.config.experiment import TrainingConfig
+from manyheads.config.types import Rest
 from manyheads.exchange.confidence import Confidence
 from manyheads.exchange.named_confidences import CONFIDENCES
 from manyheads.exchange.request import PublicRows
-from manyheads.exchange.row_format import Rest, RowFormat
+from manyheads.exchange.row_format import RowFormat
 from manyheads.exchange.snapshot import Snapshot
 from manyheads.imports import Trust
 

@@ -10,16 +10,14 @@ Letters: outputs.py. Axis K counts auxiliary heads 1 ... m, so that entry k - 1 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax, normalize
 
+from manyheads.config.types import Select
 from manyheads.exchange.confidence import Confidence
 from manyheads.outputs import Outputs
-
-Select = Literal["most_confident", "random", "all"]
 
 
 def embedding_loss(

@@ -14,7 +14,8 @@ from torch.nn.functional import cross_entropy
 from manyheads.algorithms.base import Algorithm, Neighbours, Sends, TableContents
 from manyheads.client.client import Batch, Client
 from manyheads.client.plan import WindowPlan
-from manyheads.config.types import CHECKED, Count, NonNegative, Positive
+from manyheads.config.knobs import FedMDKnobs
+from manyheads.config.types import CHECKED
 from manyheads.data.arrays import Indices
 from manyheads.data.batches import Rows, stream
 from manyheads.errors import ConfigurationError
@@ -25,7 +26,7 @@ from manyheads.seeds import generator
 
 
 @dataclass(frozen=True, config=CHECKED)
-class FedMD(Algorithm):
+class FedMD(FedMDKnobs, Algorithm):
     """FedMD's rounds: class scores of all clients on a drawn part of the public set, their mean, `digest_steps` towards
     that mean (L1), then `revisit_steps` on private data.
 
@@ -40,13 +41,6 @@ class FedMD(Algorithm):
     reads_public: ClassVar[bool] = True
     needs_neighbours: ClassVar[bool] = True
     takes_means: ClassVar[bool] = True
-
-    first_public_steps: Count = 0  # with the labels of the public set
-    first_private_steps: Count = 100
-    digest_steps: Positive = 50
-    revisit_steps: Positive = 50
-    alignment_samples: Positive = 5_000  # of the public set, drawn again each round; all if there are fewer
-    nu_digest: NonNegative = 0.3
 
     @property
     def _first(self) -> int:

@@ -2,11 +2,10 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import torch
-from pydantic import model_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -16,13 +15,14 @@ from manyheads.algorithms.base import Algorithm, Neighbours, Sends, TableContent
 from manyheads.client.client import Batch, Client
 from manyheads.client.plan import WindowPlan
 from manyheads.config.experiment import TrainingConfig
-from manyheads.config.types import CHECKED, Entries, Fraction, NonNegative, Positive, Section
+from manyheads.config.knobs import MHDKnobs
+from manyheads.config.types import CHECKED
 from manyheads.errors import ConfigurationError
 from manyheads.exchange.confidence import Confidence
 from manyheads.exchange.named_confidences import check_confidence, confidence_named
 from manyheads.exchange.pool import draw_targets
 from manyheads.exchange.request import NO_ROWS
-from manyheads.exchange.row_format import Precision, Rest, RowFormat
+from manyheads.exchange.row_format import RowFormat
 from manyheads.exchange.snapshot import Snapshot
 from manyheads.imports import Trust
 from manyheads.outputs import Outputs
@@ -32,15 +32,8 @@ DEFAULT_TOP_K = 8
 TABLE_KEYS = ("top_k", "precision", "rest", "send_embedding")  # they only matter for tables of predictions
 
 
-class Ramp(Section):
-    """The ramp of the distillation terms: zero for the first `hold` of all steps, rising over the next `rise`."""
-
-    hold: Fraction = 0.1
-    rise: Fraction = 0.3
-
-
 @dataclass(frozen=True, config=CHECKED)
-class MHD(Algorithm):
+class MHD(MHDKnobs, Algorithm):
     """Multi-Headed Distillation: head k learns, sample by sample, from the surest of the heads k - 1 that it can ask.
 
     Eq. 1 to 5 are in distillation.py; fields have the names of the paper (docs/experiment.md).
@@ -52,34 +45,6 @@ class MHD(Algorithm):
     has_auxiliary_heads: ClassVar[bool] = True
     reads_public: ClassVar[bool] = True
     needs_neighbours: ClassVar[bool] = True
-
-    exchange: Literal["weights", "predictions"] = "weights"
-    top_k: Positive | None = None  # 8, or all classes where there are fewer
-    precision: Precision = "float16"
-    rest: Rest = "spread"
-    send_embedding: bool = True
-    nu_emb: NonNegative = 1.0
-    nu_aux: NonNegative = 3.0
-    targets_per_step: Entries = 1
-    pool_size: Entries = 8
-    pool_every: Positive = 100
-    pool_start: Literal["initial", "empty"] = "initial"
-    confidence: str = "max_probability"
-    select: distillation.Select = "most_confident"
-    same_level: bool = False
-    self_target: bool = False
-    ramp: Ramp = Ramp()
-    average_every: Positive = 50  # within groups
-
-    @model_validator(mode="after")
-    def _fits(self) -> "MHD":
-        if self.targets_per_step > self.pool_size:
-            raise ValueError(
-                f"targets_per_step = {self.targets_per_step}: at most pool_size = {self.pool_size} can be drawn"
-            )
-        if self.select == "all" and self.self_target:
-            raise ValueError('self_target = true: has no meaning with select = "all", which does not choose')
-        return self
 
     @property
     def group_every(self) -> int:

@@ -3,9 +3,10 @@
 from pydantic.dataclasses import dataclass
 
 from manyheads.algorithms.base import Algorithm
+from manyheads.config.knobs import NoKnobs
 from manyheads.config.types import CHECKED
 
 
 @dataclass(frozen=True, config=CHECKED)
-class Separate(Algorithm):
+class Separate(NoKnobs, Algorithm):
     """Private training without public data, auxiliary heads or exchanges: the defaults of every algorithm."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from manyheads.config.data import DataConfig, SourceConfig
 from manyheads.config.experiment import Experiment
+from manyheads.config.knobs import check_knobs
 from manyheads.engine.cores import number_of_workers
 from manyheads.engine.options import EngineOptions
 
@@ -14,11 +15,13 @@ from manyheads.engine.options import EngineOptions
 def check_early(experiment: Experiment, options: EngineOptions) -> None:
     """Raise where what a person asked for cannot be run."""
     replace(options, engine=options.engine or "plain")  # with one engine in mind, its options are checked
+    options.check_gpu()
     if options.workers is not None:
         number_of_workers(options.workers, len(experiment.groups) or experiment.clients)
     from manyheads.setup.validate import check_schedule
 
     check_schedule(experiment.training)
+    check_knobs(experiment.algorithm)
     from manyheads.graph import with_defaults
 
     with_defaults(experiment.graph)

@@ -61,6 +61,7 @@ def reproduce(
     from manyheads.studies.paper.arguments import (
         RUNS,
         ReproduceRequest,
+        check_early,
         chosen_reproductions,
         only_cell,
         results_folder,
@@ -93,6 +94,8 @@ def reproduce(
         only_cell(asked)
     elif names or not (show_list or page is not None):
         chosen_reproductions(asked)
+    if not (show_list or toml or show_stored or verify) and names:
+        check_early(asked)
     from manyheads.studies.paper import command, show
     from manyheads.studies.paper.verify import verify as verify_stored
 

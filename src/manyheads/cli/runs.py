@@ -27,7 +27,7 @@ from manyheads.cli.options import (
     folder_given,
     picture_given,
 )
-from manyheads.config.device import check_device
+from manyheads.config.device import check_device, check_gpu
 from manyheads.config.experiment import Experiment
 from manyheads.console import Screen
 from manyheads.engine.cores import usable_cores
@@ -192,6 +192,7 @@ def evaluate_run(
     """Evaluate a finished run again: every head on everybody's data, hop by hop; write RUN/evaluation.json."""
     screen = Screen(quiet)
     check_device(device)
+    check_gpu(device)
     read_summary(folder)
     read_manifest(folder, ended=True)
     from manyheads.studies.reevaluate import reevaluate

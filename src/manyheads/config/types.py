@@ -1,6 +1,6 @@
 """The types of values and sections that a configuration consists of."""
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -21,6 +21,10 @@ Views = Annotated[int, Field(gt=0, le=65_536)]  # the number of a view travels a
 MAX_PIXELS, MAX_CHANNELS = 16_384, 65_536  # along a side of an image; in a model's width
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 NonNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+Precision = Literal["float32", "float16", "uint8"]
+Rest = Literal["spread", "renormalise"]
+Select = Literal["most_confident", "random", "all"]
+Weighting = Literal["samples", "uniform"]
 
 
 class Section(BaseModel):

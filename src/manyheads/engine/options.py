@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TypedDict
 
-from manyheads.config.device import check_device
+from manyheads.config.device import check_device, check_gpu
 from manyheads.config.messages import nearest
 from manyheads.engine import ENGINES
 from manyheads.errors import ConfigurationError
@@ -45,6 +45,19 @@ class EngineOptions:
             raise ConfigurationError(f"--precision {self.precision}: unknown precision; {known}")
         if self.engine is not None:
             _check_together(self, self.engine)
+
+    def usual_device(self) -> str:
+        """Return the device that is meant where none was given."""
+        return self.device or ("cuda" if self.engine == "cuda" else "cpu")
+
+    def without_gpu(self) -> str:
+        """Return what to do where this needs a GPU and there is none."""
+        return "use --engine parallel" if self.engine == "cuda" else "use cpu"
+
+    def check_gpu(self) -> None:
+        """Raise where a GPU is needed and this machine has none; with Ray, another machine may have it."""
+        if self.engine != "ray":
+            check_gpu(self.usual_device(), self.without_gpu())
 
 
 @dataclass(frozen=True)

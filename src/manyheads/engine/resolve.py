@@ -11,12 +11,10 @@ from manyheads.setup.device import device_named
 def resolve_options(options: EngineOptions) -> ResolvedOptions:
     """Fill in what was not said, and refuse a device that is not there."""
     engine = options.engine or "plain"
-    device = options.device or ("cuda" if engine == "cuda" else "cpu")
-    if engine == "ray":  # another machine may have it, which is for the actors to find out
-        kind = torch.device(device).type
-    else:
-        kind = device_named(device, "use --engine parallel" if engine == "cuda" else "use cpu").type
-    precision = options.precision or ("float32" if kind == "cpu" else "bf16")
+    device = options.usual_device()
+    # With Ray another machine may have it, which is for the actors to find out.
+    found = torch.device(device) if engine == "ray" else device_named(device, options.without_gpu())
+    precision = options.precision or ("float32" if found.type == "cpu" else "bf16")
     return ResolvedOptions(**asdict(options) | {"engine": engine, "device": device, "precision": precision})
 
 

@@ -1,16 +1,14 @@
 """The format of a row in a table of predictions: how many classes, of which heads, in how many bits."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import torch
 from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from manyheads.config.types import Positive, Section
+from manyheads.config.types import Positive, Precision, Rest, Section
 
-Precision = Literal["float32", "float16", "uint8"]
-Rest = Literal["spread", "renormalise"]
 DTYPES = {"float32": (torch.float32, "<f4"), "float16": (torch.float16, "<f2"), "uint8": (torch.uint8, "u1")}
 
 

@@ -8,12 +8,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from manyheads.config.types import Rest
 from manyheads.data.arrays import Indices
 from manyheads.data.batches import Samples
 from manyheads.errors import SnapshotError
 from manyheads.exchange.message import Header, Table, diverged_text
 from manyheads.exchange.request import PublicRows
-from manyheads.exchange.row_format import Rest, RowFormat
+from manyheads.exchange.row_format import RowFormat
 from manyheads.exchange.weights import WeightsSnapshot
 from manyheads.models.client_model import CHUNK
 from manyheads.outputs import Outputs

@@ -2,7 +2,7 @@
 
 import torch
 
-from manyheads.config.device import check_device
+from manyheads.config.device import check_device, no_gpu
 from manyheads.errors import ConfigurationError
 
 
@@ -11,7 +11,7 @@ def device_named(name: str, instead: str = "use cpu") -> torch.device:
     check_device(name)
     device = torch.device(name)
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigurationError(f"--device {name}: this machine has no CUDA device that PyTorch can use; {instead}")
+        raise no_gpu(name, instead)
     if (device.index or 0) >= torch.cuda.device_count() > 0:
         raise ConfigurationError(f"--device {name}: this machine has CUDA devices 0 to {torch.cuda.device_count() - 1}")
     return device

@@ -9,11 +9,12 @@ from manyheads.config.experiment import Experiment
 from manyheads.config.messages import nearest
 from manyheads.engine.options import EngineOptions, ResolvedOptions
 from manyheads.errors import ConfigurationError, DataError
-from manyheads.studies.paper.jobs import Job, JobList, plan_jobs
+from manyheads.studies.paper.jobs import JobList, plan_jobs
+from manyheads.studies.paper.keys import cell_key
 from manyheads.studies.paper.names import REPRODUCTIONS
 from manyheads.studies.paper.places import resolve_names
 from manyheads.studies.paper.reproduction import Reproduction
-from manyheads.studies.paper.results import Stored
+from manyheads.studies.paper.results import Stored, read_results
 from manyheads.studies.paper.scales import SCALES, Scale
 
 REPOSITORY_RESULTS = Path("experiments/mhd/results")
@@ -115,9 +116,19 @@ def only_cell(request: ReproduceRequest) -> Experiment:
     return found[request.only[0]]
 
 
-def check_data(jobs: Sequence[Job], request: ReproduceRequest) -> None:
-    """Refuse data that cannot be read, before anything is started."""
-    if jobs and request.scale.mhd.data.source == "packed":
+def check_early(request: ReproduceRequest) -> None:
+    """Raise where cells of which nothing is stored need a GPU or data that are not there: without PyTorch."""
+    request.given.check_gpu()
+    stored = {key for key, _ in read_results(request.results, request.scale.name)}
+    cells = {name: cell for one in chosen_reproductions(request) for name, cell in one.cells(request.scale).items()}
+    asked = [cell for name, cell in cells.items() if name in request.only or not request.only]
+    due = [cell for cell in asked if request.again or cell_key(cell) not in stored]
+    check_data([request.scale.with_data(cell, request.data) for cell in due], request)
+
+
+def check_data(cells: Sequence[Experiment], request: ReproduceRequest) -> None:
+    """Refuse data that cannot be read, before any of these cells is started."""
+    if cells and request.scale.mhd.data.source == "packed":
         if request.data is None:
             raise ConfigurationError("--data: missing; give the folder that `manyheads pack` made of ImageNet")
         from manyheads.data.sources.packed_folder import read_card
@@ -129,12 +140,12 @@ def check_data(jobs: Sequence[Job], request: ReproduceRequest) -> None:
                 f"--data {request.data}: not packed; first: manyheads pack IMAGENET FOLDER --size 224"
             ) from None
     if request.scale.in_folder:
-        for path in sorted({path for job in jobs for path in _files(job)}):
+        for path in sorted({path for cell in cells for path in _files(cell)}):
             if not Path(path).is_file():
                 raise DataError(f"{path}: not there; give its folder with --data (docs/data.md says how to make it)")
 
 
-def _files(job: Job) -> list[str]:
-    data = job.experiment.data
+def _files(cell: Experiment) -> list[str]:
+    data = cell.data
     public = [] if isinstance(data.public, str | None) else [str(data.public.path)]
     return [str(data.path), *public]

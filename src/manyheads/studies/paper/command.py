@@ -20,7 +20,7 @@ def reproduce(screen: Screen, request: ReproduceRequest) -> None:
     """Run what is missing, then show each table with its claims and draw its figure."""
     names = chosen_reproductions(request)
     planned = request.plan_jobs(names, read_results(request.results, request.scale.name))
-    check_data(planned.jobs, request)
+    check_data([job.experiment for job in planned.jobs], request)
     if request.steps is not None:
         return try_cells(screen, planned.jobs, request.steps)
     try:

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from manyheads.config.experiment import Experiment
+from manyheads.config.knobs import make_knobs
 
 
 def cell_key(experiment: Experiment) -> str:
@@ -19,10 +20,6 @@ def cell_key(experiment: Experiment) -> str:
 
 def non_default_keys(experiment: Experiment) -> dict[str, Any]:
     """Return the keys that differ from their defaults and decide numbers: no paths, no intervals of logs and saves."""
-    from manyheads.algorithms import (
-        make_algorithm,  # late, because it imports PyTorch: mistakes are reported without it
-    )
-
     values = experiment.model_dump(exclude_none=True, exclude_defaults=True)
     values["data"].pop("path", None)
     if isinstance(values["data"].get("public"), dict):
@@ -34,7 +31,7 @@ def non_default_keys(experiment: Experiment) -> dict[str, Any]:
         ("evaluate", "relations"),
     ):
         values.get(section, {}).pop(name, None)
-    made: Any = make_algorithm(experiment.algorithm)
+    made = make_knobs(experiment.algorithm)
     fields = [(field, getattr(made, field.name)) for field in dataclasses.fields(made)]
     chosen = {field.name: knob for field, knob in fields if knob != _default(field)}
     plain = {name: knob.model_dump() if isinstance(knob, BaseModel) else knob for name, knob in chosen.items()}

@@ -36,7 +36,7 @@ def verify(screen: Screen, request: ReproduceRequest) -> None:
     anew = replace(request, out=place / "runs", seeds=max(seed for _, seed in asked) + 1)
     planned = anew.plan_jobs(names, read_results(place, scale.name))
     jobs = [job for job in planned.jobs if (cell_key(job.experiment), job.experiment.seed) in asked]
-    check_data(jobs, request)
+    check_data([job.experiment for job in jobs], request)
     with screen.work(scale.name, sum(job.work for job in jobs)) as move:
         results = run_all(jobs, place, at_once=request.at_once, observer=RunnerOnScreen(screen, move))
         with contextlib.closing(results):
