@@ -75,9 +75,9 @@ def loop_cross_entropy(own: Tensor, learnt: list[list[list[Vector]]]) -> float:
 def our_prediction_loss(
     own: Tensor, foreign: list[Tensor], measure: str, select: Select, same_level: bool, self_target: bool, draw: Tensor
 ) -> Tensor:
-    said = Outputs(own.detach().softmax(-1), torch.zeros(len(own), WIDTH))
-    heard = [Outputs(f.softmax(-1), torch.zeros(len(own), WIDTH)) for f in foreign]
-    p, confidence = candidates(said, heard, CONFIDENCES[measure], same_level=same_level, self_target=self_target)
+    outputs = Outputs(own.detach().softmax(-1), torch.zeros(len(own), WIDTH))
+    others = [Outputs(f.softmax(-1), torch.zeros(len(own), WIDTH)) for f in foreign]
+    p, confidence = candidates(outputs, others, CONFIDENCES[measure], same_level=same_level, self_target=self_target)
     return prediction_loss(own, targets(p, confidence, select, draw))
 
 
@@ -122,9 +122,11 @@ def test_prediction_gradient_flows_into_the_student_only(select: Select, same_le
     draw = torch.rand(2, HEADS - 1, dtype=torch.float64, generator=rng)
     student = own.clone().requires_grad_()
     teachers = [f.clone().requires_grad_() for f in foreign]
-    said = Outputs(student.softmax(-1), torch.zeros(2, WIDTH))
-    heard = [Outputs(t.softmax(-1), torch.zeros(2, WIDTH)) for t in teachers]
-    p, confidence = candidates(said, heard, CONFIDENCES["max_probability"], same_level=same_level, self_target=False)
+    outputs = Outputs(student.softmax(-1), torch.zeros(2, WIDTH))
+    others = [Outputs(t.softmax(-1), torch.zeros(2, WIDTH)) for t in teachers]
+    p, confidence = candidates(
+        outputs, others, CONFIDENCES["max_probability"], same_level=same_level, self_target=False
+    )
     fixed = targets(p, confidence, select, draw)
     prediction_loss(student, fixed).backward()  # type: ignore[no-untyped-call]
     assert student.grad is not None

@@ -186,10 +186,10 @@ def test_steps_that_do_not_fit_are_refused_with_some_that_do(tiny: Experiment, s
     with pytest.raises(ConfigurationError) as error:
         resolve(fedmd(tiny, training={"steps": steps, "warmup_steps": 0}))
     assert "\n" not in str(error.value)
-    told = re.search(r"^training\.steps = (\d+): .* use (\d+)(?: or (\d+))?$", str(error.value))
-    assert told
-    assert int(told.group(1)) == steps
-    offered = [int(number) for number in told.groups()[1:] if number]
+    refused = re.search(r"^training\.steps = (\d+): .* use (\d+)(?: or (\d+))?$", str(error.value))
+    assert refused
+    assert int(refused.group(1)) == steps
+    offered = [int(number) for number in refused.groups()[1:] if number]
     assert offered == ([12] if steps < 12 else [steps - (steps - 4) % 8, steps - (steps - 4) % 8 + 8])
     for fits in offered:
         resolve(fedmd(tiny, training={"steps": fits, "warmup_steps": 0}))

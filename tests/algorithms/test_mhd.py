@@ -27,15 +27,15 @@ def test_the_loss_is_made_of_the_drawn_targets(tiny: Experiment, entries: list[i
 
     private, _ = client.model(batch.private.images)
     logits, embedding = (output.detach() for output in client.model(batch.public.images))
-    heard = [client.pool.entries[entry].outputs(batch.public) for entry in entries]
+    foreign = [client.pool.entries[entry].outputs(batch.public) for entry in entries]
     prediction = torch.zeros((), dtype=torch.float64)
     for b in range(len(logits)):
         for k in range(1, logits.shape[1]):
-            choices = [logits[b, k - 1].softmax(-1)] + [other.probabilities_BHC[b, k - 1] for other in heard]
+            choices = [logits[b, k - 1].softmax(-1)] + [other.probabilities_BHC[b, k - 1] for other in foreign]
             target = max(choices, key=lambda p: float(p.max()))
             prediction = prediction - (target * logits[b, k].log_softmax(-1)).sum() / len(logits)
     unit = embedding / embedding.norm(dim=-1, keepdim=True)
-    theirs = [other.embedding_BE for other in heard if other.embedding_BE is not None]
+    theirs = [other.embedding_BE for other in foreign if other.embedding_BE is not None]
     assert len(theirs) == len(entries)
     distance = sum(((unit - other / other.norm(dim=-1, keepdim=True)) ** 2).sum(-1).mean() for other in theirs)
     assert terms["cross_entropy"].item() == pytest.approx(cross_entropy(private[:, 0], batch.labels).item())

@@ -102,7 +102,7 @@ def weights(ensemble: Ensemble) -> list[bytes]:
     return [client.state.values.numpy().tobytes() for client in ensemble.clients]
 
 
-def shown(client: Client, step: int) -> Snapshot:
+def whole_snapshot(client: Client, step: int) -> Snapshot:
     """Return the snapshot of a client, with every row."""
     client.owner.begin_exchange(step)
     request = Request(client.index, client.index, step, None)

@@ -1,7 +1,7 @@
 """Nothing crosses but along the edges of the graph.
 
 One client's private pixels are changed. Exactly those clients may change whom this can have reached: one edge further
-at each exchange. All pools have one entry, so that what was heard last is what teaches.
+at each exchange. All pools have one entry, so that the last snapshot received is the one that teaches.
 """
 
 import itertools
@@ -25,7 +25,7 @@ EXCHANGES: dict[str, dict[str, Any]] = {
     "averaging": {"name": "averaging", "average_every": 2},
     "fedmd": {"name": "fedmd", "first_private_steps": 2, "digest_steps": 2, "revisit_steps": 1},
 }
-Heard = dict[tuple[int, int], set[int]]  # by client and step: whom it heard
+ReceivedFrom = dict[tuple[int, int], set[int]]  # by client and step: whose snapshots it received
 
 
 def test_every_algorithm_that_exchanges_is_here() -> None:
@@ -36,9 +36,9 @@ def test_every_algorithm_that_exchanges_is_here() -> None:
 
 
 @pytest.fixture
-def heard(monkeypatch: pytest.MonkeyPatch) -> Heard:
+def received_from(monkeypatch: pytest.MonkeyPatch) -> ReceivedFrom:
     """Return the clients from which each client really received something."""
-    found: Heard = {}
+    found: ReceivedFrom = {}
     for kind in {ALGORITHMS[knobs["name"]] for knobs in EXCHANGES.values()}:
 
         def listening(
@@ -90,18 +90,20 @@ def changes(experiment: Experiment, source: int, usual: list[list[bytes]]) -> li
 
 @pytest.mark.parametrize("graph", GRAPH_KNOBS)
 @pytest.mark.parametrize("exchanges", EXCHANGES)
-def test_what_a_client_is_travels_along_edges_only(tiny: Experiment, heard: Heard, exchanges: str, graph: str) -> None:
+def test_what_a_client_is_travels_along_edges_only(
+    tiny: Experiment, received_from: ReceivedFrom, exchanges: str, graph: str
+) -> None:
     experiment = small(tiny, exchanges, {"name": graph, **GRAPH_KNOBS[graph]})
     ensemble, usual = histories(experiment, None)
     steps = sorted(step for step in ensemble.resolved.exchange_steps if step < experiment.training.steps)
     assert len(steps) == 3
     for client, step in itertools.product(range(4), steps):
-        assert heard[client, step]
-        assert heard[client, step] <= set(ensemble.resolved.graph.neighbours(client, step))
+        assert received_from[client, step]
+        assert received_from[client, step] <= set(ensemble.resolved.graph.neighbours(client, step))
     source = 3
     reached, expected = {source}, [{source}]
     for step in steps:
-        reached = reached | {client for client in range(4) if heard[client, step] & reached}
+        reached = reached | {client for client in range(4) if received_from[client, step] & reached}
         expected.append(reached)
     found = changes(experiment, source, usual)
     assert found == expected

@@ -94,8 +94,8 @@ def test_stopped_and_resumed_equals_uninterrupted(case: str, uninterrupted: Ende
 @pytest.mark.parametrize("algorithm", ALGORITHM_KNOBS)
 def test_two_clients_are_enough(algorithm: str) -> None:
     summary = train(experiment(algorithm, clients=2)).summary
-    heard = [amount > 0 for amount in summary["bytes_received"]]
-    assert heard == [ALGORITHMS[algorithm].needs_neighbours] * 2
+    receives = [amount > 0 for amount in summary["bytes_received"]]
+    assert receives == [ALGORITHMS[algorithm].needs_neighbours] * 2
 
 
 @pytest.mark.parametrize("graph", GRAPH_KNOBS)

@@ -12,7 +12,7 @@ from manyheads.exchange.named_confidences import CONFIDENCES
 from manyheads.exchange.snapshot import Snapshot
 from manyheads.outputs import Outputs
 from manyheads.setup.build import Ensemble, assemble
-from tests.contracts import SNAPSHOTS, experiment, mhd, shown
+from tests.contracts import SNAPSHOTS, experiment, mhd, whole_snapshot
 
 KINDS = [(kind, confidence) for kind in SNAPSHOTS for confidence in CONFIDENCES]
 
@@ -51,32 +51,32 @@ def same(one: Outputs, other: Outputs) -> bool:
 def test_a_snapshot_answers_with_distributions(kind: str, confidence: str) -> None:
     ensemble = trained(kind, confidence)
     client = ensemble.clients[1]
-    snapshot = shown(client, 4)
-    said = snapshot.outputs(some_rows(client))
+    snapshot = whole_snapshot(client, 4)
+    outputs = snapshot.outputs(some_rows(client))
     assert (snapshot.client, snapshot.step) == (1, 4)
     assert snapshot.nbytes > 0
-    samples, heads, classes = said.probabilities_BHC.shape
+    samples, heads, classes = outputs.probabilities_BHC.shape
     assert (samples, classes) == (24, 10)
     assert ensemble.resolved.heads - 1 <= heads <= ensemble.resolved.heads  # the last head teaches nobody
-    torch.testing.assert_close(said.probabilities_BHC.sum(-1), torch.ones(24, heads), rtol=0.0, atol=1e-3)
-    assert (said.probabilities_BHC >= 0.0).all()
-    assert said.embedding_BE is not None
-    assert said.embedding_BE.shape == (24, ensemble.resolved.embedding_widths[1])
-    assert (said.confidence_BH is not None) == CONFIDENCES[confidence].fitted
-    for tensor in (said.probabilities_BHC, said.embedding_BE, said.confidence_BH):
+    torch.testing.assert_close(outputs.probabilities_BHC.sum(-1), torch.ones(24, heads), rtol=0.0, atol=1e-3)
+    assert (outputs.probabilities_BHC >= 0.0).all()
+    assert outputs.embedding_BE is not None
+    assert outputs.embedding_BE.shape == (24, ensemble.resolved.embedding_widths[1])
+    assert (outputs.confidence_BH is not None) == CONFIDENCES[confidence].fitted
+    for tensor in (outputs.probabilities_BHC, outputs.embedding_BE, outputs.confidence_BH):
         if tensor is not None:
             assert tensor.isfinite().all()
             assert not tensor.requires_grad
             assert tensor.dtype == client.state.values.dtype
-    if said.confidence_BH is not None:
-        assert said.confidence_BH.shape == (24, heads)
+    if outputs.confidence_BH is not None:
+        assert outputs.confidence_BH.shape == (24, heads)
 
 
 @pytest.mark.parametrize(("kind", "confidence"), KINDS)
 def test_a_snapshot_stays_as_it_was_while_its_owner_goes_on(kind: str, confidence: str) -> None:
     ensemble = trained(kind, confidence)
     client = ensemble.clients[1]
-    rows, snapshot = some_rows(client), shown(client, 4)
+    rows, snapshot = some_rows(client), whole_snapshot(client, 4)
     before = snapshot.outputs(rows)
     mode, weights = client.model.training, client.state.values.clone()
     snapshot.outputs(rows)
@@ -85,14 +85,14 @@ def test_a_snapshot_stays_as_it_was_while_its_owner_goes_on(kind: str, confidenc
     train(ensemble, 4, 8)
     exchange(ensemble, step=8)
     assert same(snapshot.outputs(rows), before)
-    assert not same(shown(client, 8).outputs(rows), before)
+    assert not same(whole_snapshot(client, 8).outputs(rows), before)
 
 
 @pytest.mark.parametrize(("kind", "confidence"), KINDS)
 def test_a_saved_snapshot_answers_bit_for_bit_the_same(kind: str, confidence: str) -> None:
     ensemble = trained(kind, confidence)
     client = ensemble.clients[1]
-    rows, snapshot = some_rows(client), shown(client, 4)
+    rows, snapshot = some_rows(client), whole_snapshot(client, 4)
     saved = safetensors.torch.save(snapshot.tensors())
     train(ensemble, 4, 6)
     restored = client.origin.restored(4, safetensors.torch.load(saved))

@@ -27,15 +27,15 @@ from tests.conftest import TINY
 from tests.data.made import (
     HEIGHT,
     WIDTH,
+    check_line,
     class_folders,
+    classes_by_brightness,
     data,
     datasets_below,
     picture,
     pixels,
     refusal,
     same,
-    says,
-    told,
     torchvision_or_skip,
     used,
 )
@@ -278,7 +278,7 @@ def labels_by_brightness(dataset: Dataset, made: Made) -> None:
     """Check that each image is as bright as its class says: labels and images belong together."""
     for part in (dataset.train, dataset.test):
         images, labels = used(part)
-        assert told(images) == [made.class_names.index(dataset.class_names[label]) for label in labels]
+        assert classes_by_brightness(images) == [made.class_names.index(dataset.class_names[label]) for label in labels]
 
 
 def test_every_source_is_tested_here() -> None:
@@ -319,7 +319,7 @@ def test_size_and_channels_are_given_exactly(made: Made, size: int | list[int], 
     config = made.config(size=size, channels=channels)
     shape = (*(size if isinstance(size, list) else (size, size)), channels)
     if is_packed(made):  # it need not fit into memory, so nothing of it is made anew there
-        return says(refusal(config), made.keys["path"], "10 x 3", " x ".join(map(str, shape)), "pack them again")
+        return check_line(refusal(config), made.keys["path"], "10 x 3", " x ".join(map(str, shape)), "pack them again")
     dataset = load(config)
     for part in (dataset.train, dataset.test, dataset.public_set):
         assert part.images.shape == (len(part.images), *shape)
@@ -331,9 +331,9 @@ def test_size_and_channels_are_given_exactly(made: Made, size: int | list[int], 
 def test_packed_says_which_size_and_channels_to_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The size that the message names is the one that is needed."""
     made = packed(tmp_path, monkeypatch)
-    says(refusal(made.config(size=16)), "--size 16")
-    says(refusal(made.config(channels=1)), "data.channels=1")
-    says(refusal(made.config(size=[16, 9])), "data.size=[16,9]")
+    check_line(refusal(made.config(size=16)), "--size 16")
+    check_line(refusal(made.config(channels=1)), "data.channels=1")
+    check_line(refusal(made.config(size=[16, 9])), "data.size=[16,9]")
 
 
 @pytest.mark.parametrize("by", ["name", "number"])
@@ -358,7 +358,7 @@ def test_labels_of_a_public_part_follow_the_chosen_classes(made: Made) -> None:
     dataset = load(made.config(classes=[made.class_names[2], made.class_names[0]]))
     if dataset.public is not None and dataset.public.labels is not None:
         images, labels = used(dataset.public)
-        assert told(images) == [{0: 2, 1: 0}.get(label) for label in labels]
+        assert classes_by_brightness(images) == [{0: 2, 1: 0}.get(label) for label in labels]
 
 
 def test_packing_keeps_every_pixel_label_and_name(made: Made, tmp_path: Path) -> None:
@@ -406,7 +406,7 @@ def test_it_serves_as_a_public_set(made: Made, tmp_path: Path) -> None:
     assert dataset.public.images.shape[1:] == dataset.image_shape == (8, 8, 1)
     if made.bright:
         elsewhere = load(made.config())
-        assert told(dataset.public.images) == told(used(elsewhere.train)[0])
+        assert classes_by_brightness(dataset.public.images) == classes_by_brightness(used(elsewhere.train)[0])
     assert (dataset.public.labels is None) == (made.class_names != dataset.class_names)
     assert dataset.class_names == alone.class_names
     assert np.array_equal(dataset.train.images, alone.train.images)
@@ -418,4 +418,4 @@ def test_a_packed_public_set_of_another_shape_is_named(tmp_path: Path, monkeypat
     """The message names the public folder, which has to be packed again."""
     made = packed(tmp_path, monkeypatch)
     line = refusal(data(source="digits", public={"source": "packed", "path": str(made.keys["path"])}))
-    says(line, made.keys["path"], "12 x 10 x 3", "8 x 8 x 1", "pack them again")
+    check_line(line, made.keys["path"], "12 x 10 x 3", "8 x 8 x 1", "pack them again")

@@ -12,11 +12,11 @@ ROWS = PublicRows(((np.arange(9), 0),))
 
 @pytest.mark.parametrize("name", TRANSPORTS)
 def test_a_question_reaches_its_owner(name: str) -> None:
-    transport, heard = TRANSPORTS[name](), list[Request]()
+    transport, carried = TRANSPORTS[name](), list[Request]()
 
     def answering(owner: int) -> None:
         def answer(request: Request) -> Answer:
-            heard.append(request)
+            carried.append(request)
             return bytes([owner]) * request.step
 
         transport.serve(owner, answer)
@@ -25,12 +25,12 @@ def test_a_question_reaches_its_owner(name: str) -> None:
     answering(3)
     asked = [Request(1, 3, 4, ROWS, keep=(4,)), Request(1, 0, 2, None), Request(3, 0, 300_000, ROWS)]
     assert [transport.ask(request) for request in asked] == [b"\3" * 4, b"\0" * 2, b"\0" * 300_000]
-    assert [(request.asker, request.owner, request.step, request.keep) for request in heard] == [
+    assert [(request.asker, request.owner, request.step, request.keep) for request in carried] == [
         (1, 3, 4, (4,)),
         (1, 0, 2, ()),
         (3, 0, 300_000, ()),
     ]
-    assert [None if request.rows is None else request.rows.digest for request in heard] == [
+    assert [None if request.rows is None else request.rows.digest for request in carried] == [
         ROWS.digest,
         None,
         ROWS.digest,

@@ -30,7 +30,7 @@ def pixels(labels: Sequence[int] | NDArray[np.int64], *, channels: int = 3, seed
     return images
 
 
-def told(images: Images) -> list[int]:
+def classes_by_brightness(images: Images) -> list[int]:
     """Return the class of each image by its brightness."""
     return [round((float(image.mean()) - 14.5) / SIDE) for image in images]
 
@@ -83,7 +83,7 @@ def refusal(config: DataConfig | Callable[[], object]) -> str:
     return str(error.value)
 
 
-def says(line: str, *texts: object) -> None:
+def check_line(line: str, *texts: object) -> None:
     """Check that a line contains all of some texts."""
     for text in texts:
         assert str(text) in line, f"{text!s} is not in: {line}"

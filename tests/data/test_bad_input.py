@@ -30,15 +30,15 @@ from tests.conftest import TINY
 from tests.data.made import (
     HEIGHT,
     WIDTH,
+    check_line,
     class_folders,
+    classes_by_brightness,
     data,
     datasets_below,
     picture,
     pixels,
     refusal,
     same,
-    says,
-    told,
     torchvision_or_skip,
     used,
 )
@@ -66,51 +66,51 @@ def write_npz(path: Path, **changes: Any) -> Path:
 
 
 def test_a_missing_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    says(refused_folder(tmp_path / "none"), tmp_path / "none", "No such file")
+    check_line(refused_folder(tmp_path / "none"), tmp_path / "none", "No such file")
     (tmp_path / "file").write_text("")
-    says(refused_folder(tmp_path / "file"), tmp_path / "file", "is not a folder")
+    check_line(refused_folder(tmp_path / "file"), tmp_path / "file", "is not a folder")
     monkeypatch.chdir(tmp_path)
-    says(refused_folder(Path("none")), f"relative paths count from {tmp_path}")
-    says(refusal(data(source="folder")), "data.path: missing")
+    check_line(refused_folder(Path("none")), f"relative paths count from {tmp_path}")
+    check_line(refusal(data(source="folder")), "data.path: missing")
 
 
 def test_a_missing_public_folder(tmp_path: Path) -> None:
     """The message names the key that is wrong, which is not `data.path`."""
-    says(refusal(data(source="digits", public={"source": "folder", "path": "none"})), 'data.public.path = "none"')
-    says(refusal(data(source="digits", public={"source": "folder"})), "data.public.path: missing")
+    check_line(refusal(data(source="digits", public={"source": "folder", "path": "none"})), 'data.public.path = "none"')
+    check_line(refusal(data(source="digits", public={"source": "folder"})), "data.public.path: missing")
 
 
 def test_a_folder_without_images(tmp_path: Path) -> None:
     (tmp_path / "bare").mkdir()
-    says(refused_folder(tmp_path / "bare"), tmp_path / "bare", "neither images nor sub-folders of images")
+    check_line(refused_folder(tmp_path / "bare"), tmp_path / "bare", "neither images nor sub-folders of images")
     (tmp_path / "bare" / "notes.txt").write_text("no image")
-    says(refused_folder(tmp_path / "bare"), "neither images nor sub-folders of images")
+    check_line(refused_folder(tmp_path / "bare"), "neither images nor sub-folders of images")
 
 
 def test_an_empty_class_folder(pets: Path) -> None:
     (pets / "cow").mkdir()
-    says(refused_folder(pets), pets / "cow", "holds no images; add some or remove the empty class")
+    check_line(refused_folder(pets), pets / "cow", "holds no images; add some or remove the empty class")
     (pets / "cow" / "notes.txt").write_text("no image")
-    says(refused_folder(pets), pets / "cow", "holds no images")
+    check_line(refused_folder(pets), pets / "cow", "holds no images")
 
 
 def test_an_empty_class_folder_of_the_test_part(pets: Path) -> None:
     class_folders(pets / "test", {"cat": 2})
     (pets / "test" / "dog").mkdir()
-    says(refused_folder(pets), pets / "test" / "dog", "holds no images")
+    check_line(refused_folder(pets), pets / "test" / "dog", "holds no images")
 
 
 def test_images_without_classes_are_no_private_data(pets: Path) -> None:
-    says(refused_folder(pets / "cat"), pets / "cat", "has no labels; they are needed for private data")
+    check_line(refused_folder(pets / "cat"), pets / "cat", "has no labels; they are needed for private data")
 
 
 def test_one_class_is_not_enough(tmp_path: Path) -> None:
-    says(refused_folder(class_folders(tmp_path / "one", {"cat": 10})), tmp_path / "one", "two or more classes")
+    check_line(refused_folder(class_folders(tmp_path / "one", {"cat": 10})), tmp_path / "one", "two or more classes")
 
 
 def test_a_class_that_only_the_test_part_has(pets: Path) -> None:
     class_folders(pets / "test", {"cat": 2, "cow": 2})
-    says(refused_folder(pets), pets / "test" / "cow", "the training part has no class cow")
+    check_line(refused_folder(pets), pets / "test" / "cow", "the training part has no class cow")
     shutil.rmtree(pets / "test" / "cow")
     assert load(data(source="folder", path=pets)).class_names == ("cat", "dog")  # fewer classes are no mistake
 
@@ -118,7 +118,7 @@ def test_a_class_that_only_the_test_part_has(pets: Path) -> None:
 def test_a_class_called_train(pets: Path) -> None:
     """A hint says that `train` is taken for the training part: it holds images, but no sub-folders."""
     class_folders(pets, {"train": 3})
-    says(refused_folder(pets), pets / "train", "holds no sub-folders")
+    check_line(refused_folder(pets), pets / "train", "holds no sub-folders")
 
 
 def test_a_public_folder_beside_the_classes_is_not_lost(pets: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_public_folder_beside_the_classes_is_not_lost(pets: Path) -> None:
 def test_organisations_are_no_classes(tmp_path: Path) -> None:
     for name in ("berlin", "paris"):
         class_folders(tmp_path / "sites" / name / "train", {"cat": 3, "dog": 3})
-    says(refused_folder(tmp_path / "sites"), "berlin, paris", "all hold train/", 'source = "clients"')
+    check_line(refused_folder(tmp_path / "sites"), "berlin, paris", "all hold train/", 'source = "clients"')
 
 
 def test_parts_in_any_case_and_by_their_long_names(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_test_part_without_labels_gives_way_to_val(tmp_path: Path) -> None:
     (tmp_path / "a" / "more").mkdir()
     dataset = load(data(source="folder", path=tmp_path / "a"))
     assert len(dataset.test.used) == 4
-    says(" ".join(dataset.notes), tmp_path / "a" / "test", tmp_path / "a" / "more", "without labels")
+    check_line(" ".join(dataset.notes), tmp_path / "a" / "test", tmp_path / "a" / "more", "without labels")
 
 
 def test_linked_folders_are_read_once_and_not_in_circles(pets: Path, tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_linked_folders_are_read_once_and_not_in_circles(pets: Path, tmp_path: P
 def test_images_beside_the_classes_are_not_lost(pets: Path) -> None:
     """A note names the first one."""
     picture().save(pets / "stray.png")
-    says(" ".join(load(data(source="folder", path=pets)).notes), pets / "stray.png")
+    check_line(" ".join(load(data(source="folder", path=pets)).notes), pets / "stray.png")
 
 
 def test_files_that_are_no_images_are_noted(pets: Path) -> None:
@@ -205,22 +205,22 @@ def test_a_truncated_image_is_named(pets: Path, suffix: str) -> None:
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.uint8))
     image.save(pets / "dog" / f"broken{suffix}")
     broken = damage(pets / "dog" / f"broken{suffix}")
-    says(refused_folder(pets), broken, "cannot be decoded", "repair or remove it", "manyheads pack")
+    check_line(refused_folder(pets), broken, "cannot be decoded", "repair or remove it", "manyheads pack")
 
 
 def test_an_empty_image_file_is_named(pets: Path) -> None:
     (pets / "dog" / "empty.png").write_bytes(b"")
-    says(refused_folder(pets), pets / "dog" / "empty.png", "is empty")
+    check_line(refused_folder(pets), pets / "dog" / "empty.png", "is empty")
 
 
 def test_an_image_that_only_its_name_calls_one(pets: Path) -> None:
     (pets / "dog" / "text.png").write_text("I am a text\nof two lines")
-    says(refused_folder(pets), pets / "dog" / "text.png", "is not an image")
+    check_line(refused_folder(pets), pets / "dog" / "text.png", "is not an image")
 
 
 def test_a_link_to_nothing(pets: Path) -> None:
     (pets / "dog" / "link.png").symlink_to(pets / "nowhere.png")
-    says(refused_folder(pets), pets / "dog" / "link.png", "is gone")
+    check_line(refused_folder(pets), pets / "dog" / "link.png", "is gone")
 
 
 def test_a_file_that_may_not_be_read(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +235,7 @@ def test_a_file_that_may_not_be_read(pets: Path, monkeypatch: pytest.MonkeyPatch
             return opened(file, *args, **options)
 
         monkeypatch.setattr(os, "open", refuse)
-    says(refused_folder(pets), locked, "Permission denied")
+    check_line(refused_folder(pets), locked, "Permission denied")
 
 
 def save_deep(file: Path, channels: int) -> Path:
@@ -255,7 +255,7 @@ def save_deep(file: Path, channels: int) -> Path:
 def test_16_bits_a_channel_are_refused(pets: Path, channels: int) -> None:
     """Colour images are refused, too: Pillow would silently drop the lower eight bits."""
     deep = save_deep(pets / "dog" / "deep.png", channels)
-    says(refused_folder(pets), deep, "has 16 or more bits a channel", "needed: 8, so scale it to 0 ... 255")
+    check_line(refused_folder(pets), deep, "has 16 or more bits a channel", "needed: 8, so scale it to 0 ... 255")
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -264,7 +264,7 @@ def test_only_deep_images(tmp_path: Path, channels: int) -> None:
         (tmp_path / name).mkdir()
         for number in range(3):
             save_deep(tmp_path / name / f"{number}.png", channels)
-    says(refused_folder(tmp_path), tmp_path / "cat" / "0.png", "16 or more bits")
+    check_line(refused_folder(tmp_path), tmp_path / "cat" / "0.png", "16 or more bits")
 
 
 def test_16_bits_a_pixel_are_no_16_bits_a_channel(pets: Path) -> None:
@@ -302,7 +302,18 @@ def test_transparent_palettes(pets: Path) -> None:
     image.save(pets / "cat" / "1.png", transparency=bytes(range(256)))
     dataset = load(data(source="folder", path=pets))
     assert dataset.notes[0].startswith("2 palette image(s)")
-    assert sorted(told(np.concatenate([dataset.train.images, dataset.test.images]))) == [0, 0, 0, 1, 1, 1, 1, 1, 3, 3]
+    assert sorted(classes_by_brightness(np.concatenate([dataset.train.images, dataset.test.images]))) == [
+        0,
+        0,
+        0,
+        1,
+        1,
+        1,
+        1,
+        1,
+        3,
+        3,
+    ]
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -313,7 +324,7 @@ def test_a_mode_that_cannot_be_converted_is_unreadable(pets: Path, channels: int
     if channels == 3:  # that it can
         assert len(load(config).train.images) == 9
     else:
-        says(refusal(config), pets / "cat" / "lab.tif", "LAB")
+        check_line(refusal(config), pets / "cat" / "lab.tif", "LAB")
 
 
 def test_an_image_is_shown_upright(tmp_path: Path) -> None:
@@ -351,7 +362,7 @@ def test_damaged_notes_of_a_camera_are_no_matter(pets: Path) -> None:
     (pets / "cat" / "0.png").unlink()
     picture(3).save(pets / "cat" / "0.jpg", exif=b"Exif\0\0II*\0\x08\0\0\0\x05\0\x12\x01")
     dataset = load(data(source="folder", path=pets))
-    assert 3 in told(np.concatenate([dataset.train.images, dataset.test.images]))
+    assert 3 in classes_by_brightness(np.concatenate([dataset.train.images, dataset.test.images]))
 
 
 @pytest.mark.parametrize("size", [16, [16, 4], [4, 16]])
@@ -375,7 +386,7 @@ def test_a_decoder_does_not_make_them_smaller_than_they_are_needed(tmp_path: Pat
 
 def test_different_sizes_need_a_common_one(pets: Path) -> None:
     picture(1, size=(9, 8)).save(pets / "dog" / "small.png")
-    says(
+    check_line(
         refused_folder(pets), pets / "dog" / "small.png", "is 9 x 8, the first image 12 x 10", "give a common data.size"
     )
     assert load(data(source="folder", path=pets, size=8)).image_shape == (8, 8, 3)
@@ -405,8 +416,8 @@ def test_a_colour_image_among_grey_ones(tmp_path: Path) -> None:
     class_folders(tmp_path / "pets", {"cat": 5, "dog": 5}, mode="L")
     picture(1).save(tmp_path / "pets" / "dog" / "colour.png")
     line = refused_folder(tmp_path / "pets")
-    says(line, tmp_path / "pets" / "dog" / "colour.png", "is in colour, but the first image is grey")
-    says(line, "data.channels = 1 or 3")
+    check_line(line, tmp_path / "pets" / "dog" / "colour.png", "is in colour, but the first image is grey")
+    check_line(line, "data.channels = 1 or 3")
     for channels in (1, 3):
         assert load(data(source="folder", path=tmp_path / "pets", channels=channels)).image_shape[2] == channels
 
@@ -442,7 +453,7 @@ def test_a_grey_image_among_colour_ones_is_turned_into_colour(pets: Path) -> Non
 )
 def test_wrong_arrays(tmp_path: Path, changes: dict[str, Any], texts: tuple[str, ...]) -> None:
     file = write_npz(tmp_path / "wrong.npz", **changes)
-    says(refusal(data(source="npz", path=file)), file, *texts)
+    check_line(refusal(data(source="npz", path=file)), file, *texts)
 
 
 def test_gaps_are_no_mistake_where_classes_have_names(tmp_path: Path) -> None:
@@ -462,7 +473,7 @@ def test_arrays_that_are_neither_grey_nor_colour(tmp_path: Path, channels: int) 
     """They train as they are, but cannot be resized; a last channel that may be transparency can be dropped."""
     file = odd_file(tmp_path, channels)
     assert load(data(source="npz", path=file)).image_shape == (HEIGHT, WIDTH, channels)
-    says(refusal(data(source="npz", path=file, size=8)), file, f"{channels} channels", "data.channels = 1 or 3")
+    check_line(refusal(data(source="npz", path=file, size=8)), file, f"{channels} channels", "data.channels = 1 or 3")
     if channels < 5:
         assert load(data(source="npz", path=file, size=8, channels=3)).image_shape == (8, 8, 3)
 
@@ -470,7 +481,7 @@ def test_arrays_that_are_neither_grey_nor_colour(tmp_path: Path, channels: int) 
 def test_five_channels_are_no_grey_or_colour_images(tmp_path: Path) -> None:
     """It ends in one line, not in Pillow's KeyError."""
     file = odd_file(tmp_path, 5)
-    says(refusal(data(source="npz", path=file, channels=3)), file, "5 channels")
+    check_line(refusal(data(source="npz", path=file, channels=3)), file, "5 channels")
 
 
 @pytest.mark.parametrize("channels", [2, 4, 5])
@@ -480,7 +491,7 @@ def test_packing_arrays_that_are_neither_grey_nor_colour(tmp_path: Path, channel
     try:
         pack(config, tmp_path / "out", workers=1)
     except DataError as error:
-        says(str(error), tmp_path / "odd.npz", f"{channels} channels")
+        check_line(str(error), tmp_path / "odd.npz", f"{channels} channels")
     else:
         same(load(config), load(data(source="packed", path=tmp_path / "out")))
 
@@ -491,7 +502,7 @@ def test_a_public_file_needs_no_labels(tmp_path: Path) -> None:
     assert dataset.public is not None
     assert dataset.public.labels is None
     assert len(dataset.public.used) == 30
-    says(refusal(data(source="npz", path=file)), file, "has no labels; they are needed for private data")
+    check_line(refusal(data(source="npz", path=file)), file, "has no labels; they are needed for private data")
 
 
 # Clients that bring their own data
@@ -510,7 +521,7 @@ def refused_clients(path: Path, **keys: Any) -> str:
 
 def test_no_clients(tmp_path: Path) -> None:
     (tmp_path / "sites").mkdir()
-    says(
+    check_line(
         refused_clients(tmp_path / "sites"), tmp_path / "sites", "holds no clients", "one folder or .npz file for each"
     )
 
@@ -518,7 +529,7 @@ def test_no_clients(tmp_path: Path) -> None:
 def test_clients_with_different_classes(sites: Path) -> None:
     class_folders(sites / "west", {"cat": 5, "cow": 5})
     line = refused_clients(sites)
-    says(line, "client west has class cow, which client north lacks", "data.classes = ['cat', 'cow', 'dog']")
+    check_line(line, "client west has class cow, which client north lacks", "data.classes = ['cat', 'cow', 'dog']")
 
 
 def test_a_client_that_lacks_a_class_on_purpose(sites: Path) -> None:
@@ -531,7 +542,7 @@ def test_a_client_that_lacks_a_class_on_purpose(sites: Path) -> None:
     assert dataset.train.owners is not None
     for part in (dataset.train, dataset.test):
         images, labels = used(part)
-        assert told(images) == labels
+        assert classes_by_brightness(images) == labels
     owned = [set(dataset.train.known_labels[dataset.train.owners == client].tolist()) for client in range(3)]
     assert owned == [{0, 2}, {1, 2}, {1}]
 
@@ -546,12 +557,12 @@ def test_clients_whose_files_number_the_same_classes_differently(tmp_path: Path)
     for number, order in enumerate(orders.values()):
         own = np.flatnonzero(dataset.train.owners == number)
         names = [dataset.class_names[label] for label in dataset.train.known_labels[own]]
-        assert told(dataset.train.images[own]) == [order.index(name) for name in names]
+        assert classes_by_brightness(dataset.train.images[own]) == [order.index(name) for name in names]
 
 
 def test_a_class_that_no_client_has(sites: Path) -> None:
     """The message suggests the nearest name, as with any other source."""
-    says(refused_clients(sites, classes=["cat", "dogs"]), "data.classes", "class dogs", 'did you mean "dog"?')
+    check_line(refused_clients(sites, classes=["cat", "dogs"]), "data.classes", "class dogs", 'did you mean "dog"?')
 
 
 @pytest.mark.parametrize("kind", ["folder", "npz"])
@@ -561,31 +572,33 @@ def test_a_client_without_any_chosen_class(sites: Path, kind: str) -> None:
         class_folders(sites / "west", {"cow": 5})
     else:
         write_npz(sites / "west.npz", class_names=["cow", "elk", "owl"])
-    says(refused_clients(sites, classes=["cat", "dog"]), "client west", "data.classes")
+    check_line(refused_clients(sites, classes=["cat", "dog"]), "client west", "data.classes")
 
 
 def test_two_clients_of_one_name(sites: Path) -> None:
     """Neither silently replaces the other."""
     labels = {"y_train": np.arange(30) % 2, "y_test": None, "x_test": None}
     write_npz(sites / "north.npz", **labels, class_names=["cat", "dog"])
-    says(refused_clients(sites), sites / "north", sites / "north.npz")
+    check_line(refused_clients(sites), sites / "north", sites / "north.npz")
 
 
 def test_a_client_without_labels(sites: Path) -> None:
     (sites / "west").mkdir()
     picture().save(sites / "west" / "0.png")
-    says(refused_clients(sites), "client west", sites / "west", "one sub-folder per class")
+    check_line(refused_clients(sites), "client west", sites / "west", "one sub-folder per class")
 
 
 def test_a_client_without_a_test_part(sites: Path) -> None:
     class_folders(sites / "north" / "test", {"cat": 2, "dog": 2})
-    says(refused_clients(sites), sites, "client south has no test part while others have one; give all of them one")
+    check_line(
+        refused_clients(sites), sites, "client south has no test part while others have one; give all of them one"
+    )
 
 
 def test_a_client_too_small_for_a_test_part(sites: Path) -> None:
     """The message names the client: a fifth of two is none, and without test samples its accuracy would be 0."""
     class_folders(sites / "west", {"cat": 2, "dog": 2})
-    says(refused_clients(sites), "client west", "data.test_fraction")
+    check_line(refused_clients(sites), "client west", "data.test_fraction")
     class_folders(sites / "east", {"cat": 3, "dog": 2})
     shutil.rmtree(sites / "west")
     assert len(load(data(source="clients", path=sites)).test.used) == 5
@@ -593,9 +606,9 @@ def test_a_client_too_small_for_a_test_part(sites: Path) -> None:
 
 def test_a_damaged_file_of_a_client_is_named(sites: Path) -> None:
     damage(sites / "south" / "cat" / "3.png")
-    says(refused_clients(sites), sites / "south" / "cat" / "3.png")
+    check_line(refused_clients(sites), sites / "south" / "cat" / "3.png")
     (sites / "west.npz").write_bytes(b"nothing")
-    says(refused_clients(sites), sites / "west.npz")
+    check_line(refused_clients(sites), sites / "west.npz")
 
 
 def test_clients_of_different_sizes(sites: Path) -> None:
@@ -607,12 +620,14 @@ def test_clients_of_different_sizes(sites: Path) -> None:
         y_test=None,
         class_names=["cat", "dog"],
     )
-    says(refused_clients(sites), sites / "west.npz", "x_train[0]", "is 9 x 8", "data.size")
+    check_line(refused_clients(sites), sites / "west.npz", "x_train[0]", "is 9 x 8", "data.size")
 
 
 def test_another_number_of_clients_than_there_are(sites: Path) -> None:
     values = {**TINY, "clients": 3, "data": {"source": "clients", "path": str(sites)}}
-    says(refusal(lambda: resolve(Experiment(**values))), "clients = 3", "holds 2 (north, south)", "give clients = 2")
+    check_line(
+        refusal(lambda: resolve(Experiment(**values))), "clients = 3", "holds 2 (north, south)", "give clients = 2"
+    )
 
 
 def test_labels_of_the_clients_public_part_are_theirs_by_name(sites: Path) -> None:
@@ -633,30 +648,32 @@ def test_labels_of_the_clients_public_part_are_theirs_by_name(sites: Path) -> No
 
 def test_classes_that_there_are_not(pets: Path) -> None:
     line = refused_folder(pets, classes=["cat", "dogs"])
-    says(line, "data.classes", pets, "has no class dogs", 'did you mean "dog"?')
-    says(refused_folder(pets, classes=[0, 2]), "data.classes", "has no class 2", "numbers are 0 to 1")
-    says(refused_folder(pets, classes=[-1, 0]), "data.classes", "has no class -1")
+    check_line(line, "data.classes", pets, "has no class dogs", 'did you mean "dog"?')
+    check_line(refused_folder(pets, classes=[0, 2]), "data.classes", "has no class 2", "numbers are 0 to 1")
+    check_line(refused_folder(pets, classes=[-1, 0]), "data.classes", "has no class -1")
 
 
 @pytest.mark.parametrize("classes", [["cat", "cat"], ["cat", 1], [], "cat", [1.5]])
 def test_classes_that_are_no_choice(pets: Path, classes: object) -> None:
-    says(refusal(lambda: data(source="folder", path=pets, classes=classes)), "data.classes = ", "different class names")
+    check_line(
+        refusal(lambda: data(source="folder", path=pets, classes=classes)), "data.classes = ", "different class names"
+    )
 
 
 def test_classes_of_images_without_labels(pets: Path) -> None:
     config = data(source="digits", public={"source": "folder", "path": str(pets / "cat"), "classes": ["tabby"]})
-    says(refusal(config), "data.public.classes", pets / "cat", "has no labels to choose by; leave it out")
+    check_line(refusal(config), "data.public.classes", pets / "cat", "has no labels to choose by; leave it out")
 
 
 def test_classes_of_a_public_set_that_there_are_not(pets: Path) -> None:
     """The message names the key that is wrong."""
     config = data(source="digits", public={"source": "folder", "path": str(pets), "classes": ["dogs"]})
-    says(refusal(config), "data.public.classes", 'did you mean "dog"?')
+    check_line(refusal(config), "data.public.classes", 'did you mean "dog"?')
 
 
 @pytest.mark.parametrize("size", [0, -3, [4], [4, 5, 6], [4, 0], "large", 3.5, True])
 def test_sizes_that_are_none(size: object) -> None:
-    says(
+    check_line(
         refusal(lambda: data(source="digits", size=size)),
         "data.size = ",
         "number of pixels from 1 to 16,384, or [height, width]",
@@ -665,31 +682,33 @@ def test_sizes_that_are_none(size: object) -> None:
 
 def test_a_key_that_the_source_does_not_read(pets: Path) -> None:
     line = refused_folder(pets, label="coarse")
-    says(line, 'data.label: data.source = "folder" does not read it; it goes with clients, huggingface, npz')
+    check_line(line, 'data.label: data.source = "folder" does not read it; it goes with clients, huggingface, npz')
     line = refusal(data(source="digits", public={"source": "folder", "path": str(pets), "download": True}))
-    says(line, 'data.public.download: data.public.source = "folder" does not read it')
+    check_line(line, 'data.public.download: data.public.source = "folder" does not read it')
 
 
 def test_an_unknown_public_source() -> None:
     line = refusal(data(source="digits", public={"source": "foldr", "path": "x"}))
-    says(line, 'data.public.source = "foldr": unknown source; did you mean "folder"?')
-    says(refusal(lambda: data(source="digits", public="nobody")), 'data.public = "nobody"')
-    says(
+    check_line(line, 'data.public.source = "foldr": unknown source; did you mean "folder"?')
+    check_line(refusal(lambda: data(source="digits", public="nobody")), 'data.public = "nobody"')
+    check_line(
         refusal(lambda: data(source="digits", public={"source": "digits", "size": 8})), "data.public.size: unknown key"
     )
 
 
 def test_a_public_part_of_its_own_that_there_is_not(pets: Path) -> None:
-    says(refused_folder(pets, public="own"), 'data.public = "own"', pets, "has no public part of its own")
+    check_line(refused_folder(pets, public="own"), 'data.public = "own"', pets, "has no public part of its own")
 
 
 def test_a_test_fraction_beside_a_test_part(pets: Path) -> None:
     assert load(data(source="folder", path=pets, test_fraction=0.4)).set_aside == 0.4
-    says(
+    check_line(
         refused_folder(pets, test_fraction=0.01), pets, "no sample is left for the test part; raise data.test_fraction"
     )
     class_folders(pets / "val", {"cat": 2, "dog": 2})
-    says(refused_folder(pets, test_fraction=0.4), "data.test_fraction", pets, "has a test part already; leave it out")
+    check_line(
+        refused_folder(pets, test_fraction=0.4), "data.test_fraction", pets, "has a test part already; leave it out"
+    )
 
 
 def test_the_name_of_a_data_set_is_replaced_alone() -> None:
@@ -718,7 +737,7 @@ def test_a_missing_library(
     for module in [module for module in sys.modules if module.split(".")[0] == name]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, name, None)  # as if it were not there
-    says(refusal(config), f'data.source = "{source}"', "is not installed", f'pip install "manyheads[{source}]"')
+    check_line(refusal(config), f'data.source = "{source}"', "is not installed", f'pip install "manyheads[{source}]"')
 
 
 def test_a_library_that_was_built_for_another_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -728,7 +747,9 @@ def test_a_library_that_was_built_for_another_torch(tmp_path: Path, monkeypatch:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.syspath_prepend(tmp_path)
     line = refusal(data(source="torchvision", path=tmp_path, name="MNIST"))
-    says(line, "torchvision.datasets cannot be imported: nms does not exist;", 'pip install "manyheads[torchvision]"')
+    check_line(
+        line, "torchvision.datasets cannot be imported: nms does not exist;", 'pip install "manyheads[torchvision]"'
+    )
 
 
 @pytest.fixture
@@ -754,7 +775,7 @@ def test_a_name_on_the_hub_is_not_fetched_unasked(hugging: Any, monkeypatch: pyt
     monkeypatch.setattr(socket.socket, "connect", unwanted)
     for name in ("nobody/such-a-data-set", "mnist"):
         line = refusal(data(source="huggingface", path=name))
-        says(line, f'data.path = "{name}": cannot be read: ', "data.download = true fetches it from the hub")
+        check_line(line, f'data.path = "{name}": cannot be read: ', "data.download = true fetches it from the hub")
     assert asked == []
     assert hugging.config.HF_HUB_OFFLINE is offline
 
@@ -768,7 +789,9 @@ def test_a_script_on_the_hub_is_not_run(hugging: Any, monkeypatch: pytest.Monkey
         raise ValueError("is a script")
 
     monkeypatch.setattr(hugging, "load_dataset", fetched)
-    says(refusal(data(source="huggingface", path="somebody/script", download=True)), "cannot be read: is a script")
+    check_line(
+        refusal(data(source="huggingface", path="somebody/script", download=True)), "cannot be read: is a script"
+    )
     assert asked == {"trust_remote_code": False}
 
 
@@ -781,23 +804,23 @@ def test_splits_and_columns_that_there_are_not(hugging: Any, tmp_path: Path) -> 
     def refused(**keys: Any) -> str:
         return refusal(data(source="huggingface", path=path, **keys))
 
-    says(refused(train_split="trian"), 'data.train_split = "trian"', path, 'did you mean "train"?')
-    says(refused(test_split="validation"), 'data.test_split = "validation"', path, "known: test, train")
-    says(refused(label="labels"), path, "has no column labels", 'did you mean "label"?')
-    says(refused(fine_label="fine"), path, "has no column fine", "known: image, label")
+    check_line(refused(train_split="trian"), 'data.train_split = "trian"', path, 'did you mean "train"?')
+    check_line(refused(test_split="validation"), 'data.test_split = "validation"', path, "known: test, train")
+    check_line(refused(label="labels"), path, "has no column labels", 'did you mean "label"?')
+    check_line(refused(fine_label="fine"), path, "has no column fine", "known: image, label")
 
 
 def test_a_table_without_images(hugging: Any, tmp_path: Path) -> None:
     hugging.Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]}).save_to_disk(str(tmp_path / "texts"))
     line = refusal(data(source="huggingface", path=tmp_path / "texts"))
-    says(line, tmp_path / "texts", "has no column of images; columns: text, label")
+    check_line(line, tmp_path / "texts", "has no column of images; columns: text, label")
 
 
 def test_not_a_data_set(hugging: Any, tmp_path: Path) -> None:
     line = refusal(data(source="huggingface", path=tmp_path))
-    says(line, tmp_path, "holds no .parquet files, and is not a folder of save_to_disk")
+    check_line(line, tmp_path, "holds no .parquet files, and is not a folder of save_to_disk")
     (tmp_path / "bad.parquet").write_bytes(b"nothing")
-    says(refusal(data(source="huggingface", path=tmp_path)), tmp_path, "cannot be read")
+    check_line(refusal(data(source="huggingface", path=tmp_path)), tmp_path, "cannot be read")
 
 
 def test_labels_of_a_table_that_have_no_name(hugging: Any, tmp_path: Path) -> None:
@@ -809,7 +832,7 @@ def test_labels_of_a_table_that_have_no_name(hugging: Any, tmp_path: Path) -> No
     content["features"]["label"]["names"].remove("owl")
     described.write_text(json.dumps(content))
     line = refusal(data(source="huggingface", path=tmp_path / "saved"))
-    says(line, tmp_path / "saved", "labels of the train part go from 0 to 2, but there are only 2 classes")
+    check_line(line, tmp_path / "saved", "labels of the train part go from 0 to 2, but there are only 2 classes")
 
 
 def test_a_damaged_image_of_a_table_is_named(hugging: Any, tmp_path: Path) -> None:
@@ -818,7 +841,7 @@ def test_a_damaged_image_of_a_table_is_named(hugging: Any, tmp_path: Path) -> No
     broken = raw.map(lambda row, at: {"image": {"bytes": b"junk", "path": None} if at == 7 else row["image"]}, True)
     broken.cast_column("image", hugging.Image()).save_to_disk(str(tmp_path / "saved"))
     line = refusal(data(source="huggingface", path=tmp_path / "saved"))
-    says(line, tmp_path / "saved", "train[7]", "is not an image", "manyheads pack")
+    check_line(line, tmp_path / "saved", "train[7]", "is not an image", "manyheads pack")
 
 
 def test_the_folder_of_a_repository_on_the_hub(hugging: Any, tmp_path: Path) -> None:
@@ -838,13 +861,13 @@ def test_labels_that_are_kept_secret(hugging: Any, tmp_path: Path) -> None:
     splits = {"train": hugging_rows(hugging, [0, 1, 2] * 4, kind), "test": hugging_rows(hugging, [-1] * 6, kind)}
     hugging.DatasetDict(splits).save_to_disk(str(tmp_path / "saved"))
     line = refusal(data(source="huggingface", path=tmp_path / "saved"))
-    says(line, tmp_path / "saved", "test", "-1")
+    check_line(line, tmp_path / "saved", "test", "-1")
 
 
 def test_labels_that_are_missing(hugging: Any, tmp_path: Path) -> None:
     """It ends in one line."""
     hugging_rows(hugging, [0, None, 2] * 4, hugging.Value("int64")).save_to_disk(str(tmp_path / "saved"))
-    says(refusal(data(source="huggingface", path=tmp_path / "saved")), tmp_path / "saved", "label")
+    check_line(refusal(data(source="huggingface", path=tmp_path / "saved")), tmp_path / "saved", "label")
 
 
 def test_fine_labels_that_are_texts(hugging: Any, tmp_path: Path) -> None:
@@ -867,10 +890,10 @@ def test_plain_numbers_are_no_names(hugging: Any, tmp_path: Path) -> None:
 
 def test_data_sets_of_torchvision_that_there_are_not(tmp_path: Path) -> None:
     torchvision_or_skip()
-    says(refusal(data(source="torchvision", path=tmp_path)), "data.name: missing")
-    says(refusal(data(source="torchvision", path=tmp_path, name="CIFAR1")), 'data.name = "CIFAR1"', "CIFAR10")
+    check_line(refusal(data(source="torchvision", path=tmp_path)), "data.name: missing")
+    check_line(refusal(data(source="torchvision", path=tmp_path, name="CIFAR1")), 'data.name = "CIFAR1"', "CIFAR10")
     line = refusal(data(source="torchvision", path=tmp_path, name="CIFAR10"))
-    says(line, tmp_path, "CIFAR10 cannot be read", "data.download = true fetches it")
+    check_line(line, tmp_path, "CIFAR10 cannot be read", "data.download = true fetches it")
 
 
 def test_a_damaged_image_of_torchvision_is_named(tmp_path: Path) -> None:
@@ -882,7 +905,7 @@ def test_a_damaged_image_of_torchvision_is_named(tmp_path: Path) -> None:
     (base / "GT-final_test.csv").write_text("Filename;ClassId\n0/0.ppm;0\n0/1.ppm;0\n")
     broken = base / "GTSRB" / "Training" / "00001" / "2.ppm"
     broken.write_bytes(b"x")
-    says(refusal(data(source="torchvision", path=tmp_path, name="GTSRB")), broken, "manyheads pack")
+    check_line(refusal(data(source="torchvision", path=tmp_path, name="GTSRB")), broken, "manyheads pack")
 
 
 def test_val_may_stand_for_test(tmp_path: Path) -> None:
@@ -908,12 +931,12 @@ def refused_packed(path: Path) -> str:
 
 
 def test_a_folder_that_is_not_packed(pets: Path) -> None:
-    says(refused_packed(pets), pets, "not a packed folder (it has no pack.json)")
+    check_line(refused_packed(pets), pets, "not a packed folder (it has no pack.json)")
 
 
 def test_a_card_that_is_gone(packed: Path) -> None:
     (packed / "pack.json").unlink()
-    says(refused_packed(packed), packed, "packing was not finished; the same command continues it")
+    check_line(refused_packed(packed), packed, "packing was not finished; the same command continues it")
 
 
 def test_packing_that_was_not_finished(pets: Path, tmp_path: Path) -> None:
@@ -923,7 +946,7 @@ def test_packing_that_was_not_finished(pets: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         pack(data(source="folder", path=pets), tmp_path / "half", workers=1, progress=stop)
     assert (tmp_path / "half" / JOURNAL).exists()
-    says(refused_packed(tmp_path / "half"), tmp_path / "half", "was not finished")
+    check_line(refused_packed(tmp_path / "half"), tmp_path / "half", "was not finished")
 
 
 @pytest.mark.parametrize(
@@ -931,7 +954,7 @@ def test_packing_that_was_not_finished(pets: Path, tmp_path: Path) -> None:
 )
 def test_a_damaged_card(packed: Path, content: str) -> None:
     (packed / "pack.json").write_text(content)
-    says(refused_packed(packed), packed / "pack.json", "not the description of a packed folder; pack it again")
+    check_line(refused_packed(packed), packed / "pack.json", "not the description of a packed folder; pack it again")
 
 
 @pytest.mark.parametrize(
@@ -948,38 +971,38 @@ def test_a_card_that_somebody_wrote_into(packed: Path, changes: dict[str, Any]) 
     """As above."""
     card = json.loads((packed / "pack.json").read_text())
     (packed / "pack.json").write_text(json.dumps({**card, **changes}))
-    says(refused_packed(packed), packed / "pack.json", "not the description of a packed folder; pack it again")
+    check_line(refused_packed(packed), packed / "pack.json", "not the description of a packed folder; pack it again")
 
 
 def test_a_card_of_another_version(packed: Path) -> None:
     card = json.loads((packed / "pack.json").read_text())
     (packed / "pack.json").write_text(json.dumps({**card, "format": 99}))
-    says(refused_packed(packed), packed / "pack.json", "has format 99; this version of manyheads reads 1")
+    check_line(refused_packed(packed), packed / "pack.json", "has format 99; this version of manyheads reads 1")
 
 
 @pytest.mark.parametrize("name", ["train-images.npy", "train-labels.npy", "train-names.npy"])
 def test_a_truncated_array(packed: Path, name: str) -> None:
     damage(packed / name)
-    says(refused_packed(packed), packed / name, "cannot be mapped", "pack it again")
+    check_line(refused_packed(packed), packed / name, "cannot be mapped", "pack it again")
     (packed / name).unlink()
-    says(refused_packed(packed), packed / name, "cannot be mapped", "pack it again")
+    check_line(refused_packed(packed), packed / name, "cannot be mapped", "pack it again")
 
 
 def test_an_array_of_another_shape(packed: Path) -> None:
     np.save(packed / "train-images.npy", np.zeros((10, 12, 9, 3), dtype=np.uint8))
     line = refused_packed(packed)
-    says(line, packed / "train-images.npy", "has shape (10, 12, 9, 3) instead of (10, 12, 10, 3); pack it again")
+    check_line(line, packed / "train-images.npy", "has shape (10, 12, 9, 3) instead of (10, 12, 10, 3); pack it again")
 
 
 def test_an_array_of_another_kind(packed: Path) -> None:
     """Pixels must be uint8, whatever their shape."""
     np.save(packed / "train-images.npy", np.zeros((10, 12, 10, 3), dtype=np.float32))
-    says(refused_packed(packed), packed / "train-images.npy", "float32", "pack it again")
+    check_line(refused_packed(packed), packed / "train-images.npy", "float32", "pack it again")
 
 
 def test_no_pickle_is_loaded_from_a_packed_folder(packed: Path) -> None:
     np.save(packed / "train-labels.npy", np.array([{}] * 10, dtype=object), allow_pickle=True)
-    says(refused_packed(packed), packed / "train-labels.npy", "cannot be mapped")
+    check_line(refused_packed(packed), packed / "train-labels.npy", "cannot be mapped")
 
 
 def test_a_damaged_npz_file(tmp_path: Path) -> None:
@@ -1010,7 +1033,7 @@ def test_channels_of_clients_are_not_lost(tmp_path: Path) -> None:
     assert dataset.image_shape == (6, 6, 5)
     assert dataset.train.images[dataset.train.used[-1]].tolist() in pixels.tolist()
     np.savez(sites / "b.npz", x_train=pixels[..., :3], y_train=np.arange(20) % 2)
-    says(refusal(data(source="clients", path=sites)), "b.npz", "data.channels")
+    check_line(refusal(data(source="clients", path=sites)), "b.npz", "data.channels")
 
 
 def test_what_is_left_out_is_not_resized(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from manyheads.data.sources import list_source
 from manyheads.data.sources.folders import SUFFIXES
 from manyheads.setup.resolve import resolve
 from tests.conftest import TINY
-from tests.data.made import class_folders, data, datasets_below, picture, refusal, says
+from tests.data.made import check_line, class_folders, data, datasets_below, picture, refusal
 
 pytestmark = pytest.mark.timeout(30)  # whoever opens a pipe waits for ever
 Make = Callable[[Path], None]
@@ -76,7 +76,7 @@ OTHERS = {
 def test_a_file_of_another_format_is_no_image_whatever_it_is_called(pets: Path, kind: str) -> None:
     (pets / "dog" / "1.png").write_bytes(OTHERS[kind])
     assert kind not in FORMATS
-    says(refused(pets), pets / "dog" / "1.png", "is not an image of a known format")
+    check_line(refused(pets), pets / "dog" / "1.png", "is not an image of a known format")
 
 
 def test_an_image_of_another_format_in_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def test_an_image_of_another_format_in_a_table(tmp_path: Path, monkeypatch: pyte
         plain = datasets.Features(features | {"image": datasets.Image(decode=False)})
         datasets.Dataset.from_dict(rows, plain).cast(features).save_to_disk(str(tmp_path / name))
         reason = {"eps": "is not an image", "far": "cannot be read: No such file"}[name]
-        says(refused(tmp_path / name, "huggingface"), tmp_path / name, reason)
+        check_line(refused(tmp_path / name, "huggingface"), tmp_path / name, reason)
 
 
 def test_an_image_that_would_fill_the_memory(pets: Path) -> None:
@@ -104,7 +104,7 @@ def test_an_image_that_would_fill_the_memory(pets: Path) -> None:
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0))
     content = b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(99))) + chunk(b"IEND", b"")
     (pets / "dog" / "1.png").write_bytes(content)
-    says(refused(pets), pets / "dog" / "1.png", "cannot be decoded", "decompression bomb")
+    check_line(refused(pets), pets / "dog" / "1.png", "cannot be decoded", "decompression bomb")
 
 
 def test_memory_that_is_too_little_is_no_fault_of_an_image(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ def test_memory_that_is_too_little_is_no_fault_of_an_image(pets: Path, monkeypat
 def test_what_is_no_file_among_images(pets: Path, tmp_path: Path, make: Make) -> None:
     (pets / "dog" / "1.png").unlink()
     make(pets / "dog" / "1.png")
-    says(refused(pets), pets / "dog" / "1.png", "cannot be read: is not a file", "manyheads pack")
+    check_line(refused(pets), pets / "dog" / "1.png", "cannot be read: is not a file", "manyheads pack")
     card = pack(data(source="folder", path=pets), tmp_path / "packed", workers=1)
     assert [lost["image"] for lost in card["unreadable"]] == [str(pets / "dog" / "1.png")]
 
@@ -133,8 +133,8 @@ def test_what_is_no_file_among_images(pets: Path, tmp_path: Path, make: Make) ->
 @special
 def test_what_is_no_file_instead_of_an_array(tmp_path: Path, make: Make) -> None:
     make(tmp_path / "x.npz")
-    says(refused(tmp_path / "x.npz", "npz"), tmp_path / "x.npz", "cannot be read: is not a file")
-    says(refused(tmp_path, "clients"), tmp_path / "x.npz", "cannot be read: is not a file")
+    check_line(refused(tmp_path / "x.npz", "npz"), tmp_path / "x.npz", "cannot be read: is not a file")
+    check_line(refused(tmp_path, "clients"), tmp_path / "x.npz", "cannot be read: is not a file")
 
 
 @special
@@ -142,7 +142,7 @@ def test_what_is_no_file_in_a_folder_of_tables(tmp_path: Path, make: Make, monke
     datasets_below(tmp_path / "elsewhere", monkeypatch)
     (tmp_path / "tables").mkdir()
     make(tmp_path / "tables" / "train.parquet")
-    says(refused(tmp_path / "tables", "huggingface"), "train.parquet", "is a pipe, a socket or a device")
+    check_line(refused(tmp_path / "tables", "huggingface"), "train.parquet", "is a pipe, a socket or a device")
 
 
 @special
@@ -151,7 +151,7 @@ def test_what_is_no_file_in_a_packed_folder(pets: Path, tmp_path: Path, make: Ma
     pack(data(source="folder", path=pets), tmp_path / "packed", workers=1)
     (tmp_path / "packed" / file).unlink()
     make(tmp_path / "packed" / file)
-    says(refused(tmp_path / "packed", "packed"), tmp_path / "packed" / file)
+    check_line(refused(tmp_path / "packed", "packed"), tmp_path / "packed" / file)
 
 
 @special
@@ -159,7 +159,7 @@ def test_what_is_no_file_where_packing_writes(pets: Path, tmp_path: Path, make: 
     out = tmp_path / "packed"
     out.mkdir()
     make(out / "journal.jsonl")
-    says(refusal(lambda: pack(data(source="folder", path=pets), out, workers=1)), out)
+    check_line(refusal(lambda: pack(data(source="folder", path=pets), out, workers=1)), out)
 
 
 @special

@@ -27,7 +27,17 @@ from manyheads.data.loading import load
 from manyheads.data.pack import pack, verify
 from manyheads.setup.build import assemble
 from tests.contracts import stored_images, train_by_hand, weights
-from tests.data.made import class_folders, data, everything, picture, refusal, same, says, told, used
+from tests.data.made import (
+    check_line,
+    class_folders,
+    classes_by_brightness,
+    data,
+    everything,
+    picture,
+    refusal,
+    same,
+    used,
+)
 from tests.data.packing import CHUNK
 
 ROOT = Path(__file__).parents[2]
@@ -197,7 +207,7 @@ def test_a_file_that_changed_in_between_is_read_again(pets: Path, tmp_path: Path
     pack_pets(pets, out)
     pack_pets(pets, tmp_path / "afresh")
     assert everything(out.iterdir()) == everything((tmp_path / "afresh").iterdir())
-    assert 9 in told(load(data(source="packed", path=out)).train.images)
+    assert 9 in classes_by_brightness(load(data(source="packed", path=out)).train.images)
 
 
 def test_half_a_line_of_the_journal_is_nothing(pets: Path, tmp_path: Path, whole: dict[str, bytes]) -> None:
@@ -224,7 +234,7 @@ def test_a_damaged_journal(pets: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     stopped(pets, out, CHUNK)
     (out / JOURNAL).write_bytes(b"\0\0\0\0\n" + (out / JOURNAL).read_bytes())
-    says(refusal(lambda: pack_pets(pets, out)), out, "remove it or give another folder")
+    check_line(refusal(lambda: pack_pets(pets, out)), out, "remove it or give another folder")
 
 
 def test_an_empty_journal_beside_files_of_somebody_s_own(pets: Path, tmp_path: Path) -> None:
@@ -232,7 +242,7 @@ def test_an_empty_journal_beside_files_of_somebody_s_own(pets: Path, tmp_path: P
     out.mkdir()
     (out / JOURNAL).touch()
     (out / "train-images.npy").write_text("precious")
-    says(refusal(lambda: pack_pets(pets, out)), out, "exists already and holds other files")
+    check_line(refusal(lambda: pack_pets(pets, out)), out, "exists already and holds other files")
     assert (out / "train-images.npy").read_text() == "precious"
 
 
@@ -247,7 +257,7 @@ def test_who_waited_for_a_packing_that_has_ended_does_not_begin_it_again(
         lock(*arguments)
 
     monkeypatch.setattr(fcntl, "lockf", late)
-    says(refusal(lambda: pack_pets(pets, out)), out, "another process has just packed into it")
+    check_line(refusal(lambda: pack_pets(pets, out)), out, "another process has just packed into it")
 
 
 @pytest.mark.parametrize("file", ["train-images.npy", JOURNAL, "pack.json"])
@@ -279,26 +289,32 @@ def test_half_of_another_packing_is_not_gone_on_with(pets: Path, tmp_path: Path)
     out = tmp_path / "out"
     stopped(pets, out, CHUNK)
     before = everything(out.iterdir())
-    says(refusal(lambda: pack_pets(pets, out, size=9)), out, "holds an unfinished packing of other data; remove it")
+    check_line(
+        refusal(lambda: pack_pets(pets, out, size=9)), out, "holds an unfinished packing of other data; remove it"
+    )
     picture(2, seed=50).save(pets / "train" / "owl" / "more.png")
-    says(refusal(lambda: pack_pets(pets, out)), out, "holds an unfinished packing of other data")
+    check_line(refusal(lambda: pack_pets(pets, out)), out, "holds an unfinished packing of other data")
     assert everything(out.iterdir()) == before, "nothing is touched"
 
 
 def test_nothing_is_packed_over(pets: Path, tmp_path: Path, whole: dict[str, bytes]) -> None:
     out = tmp_path / "whole"
-    says(refusal(lambda: pack_pets(pets, out)), out, "is packed already; remove it or give another folder")
+    check_line(refusal(lambda: pack_pets(pets, out)), out, "is packed already; remove it or give another folder")
     assert everything(out.iterdir()) == whole
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "thesis.txt").write_text("precious")
-    says(refusal(lambda: pack_pets(pets, tmp_path / "thesis")), tmp_path / "thesis", "holds other files; give another")
+    check_line(
+        refusal(lambda: pack_pets(pets, tmp_path / "thesis")), tmp_path / "thesis", "holds other files; give another"
+    )
     assert everything((tmp_path / "thesis").iterdir()) == {"thesis.txt": b"precious"}
 
 
 def test_two_at_once(pets: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with packing(pets, out, "wait", CHUNK):
-        says(refusal(lambda: pack_pets(pets, out)), out, "another process is packing into it; wait for it or stop it")
+        check_line(
+            refusal(lambda: pack_pets(pets, out)), out, "another process is packing into it; wait for it or stop it"
+        )
 
 
 def test_a_worker_that_dies(
@@ -314,7 +330,7 @@ def test_a_worker_that_dies(
 
     monkeypatch.setattr(images.ImageFiles, "open", dies)
     line = refusal(lambda: pack_pets(pets, tmp_path / "out"))
-    says(line, tmp_path / "out", "a worker was killed", "the same command continues", "fewer --workers")
+    check_line(line, tmp_path / "out", "a worker was killed", "the same command continues", "fewer --workers")
     monkeypatch.setattr(images.ImageFiles, "open", original)
     watched = pack_pets(pets, tmp_path / "out")
     assert watched.seen[0][0] >= CHUNK, "what was done before is kept"
@@ -392,18 +408,18 @@ def test_nothing_but_unreadable_images(pets: Path, tmp_path: Path) -> None:
     for file in (pets / "test").rglob("*.png"):
         spoil(file)
     line = refusal(lambda: pack_pets(pets, tmp_path / "out"))
-    says(line, pets / "test" / "cat" / "0.png", "is not an image", "no image of the test part can be read")
+    check_line(line, pets / "test" / "cat" / "0.png", "is not an image", "no image of the test part can be read")
     for file in (pets / "train").rglob("*.png"):
         spoil(file)
     line = refusal(lambda: pack_pets(pets, tmp_path / "other"))
-    says(line, "no image can be read", pets / "train" / "cat" / "0.png", "is not an image")
+    check_line(line, "no image can be read", pets / "train" / "cat" / "0.png", "is not an image")
 
 
 def test_images_of_different_sizes_are_a_mistake_not_a_loss(pets: Path, tmp_path: Path) -> None:
     picture(1, size=(9, 8)).save(pets / "train" / "dog" / "small.png")
     config = data(source="folder", path=pets)
     line = refusal(lambda: pack(config, tmp_path / "out", workers=2))
-    says(line, pets / "train" / "dog" / "small.png", "give a common data.size")
+    check_line(line, pets / "train" / "dog" / "small.png", "give a common data.size")
 
 
 def test_a_public_set_from_elsewhere_is_packed_on_its_own(pets: Path, tmp_path: Path) -> None:
@@ -437,7 +453,7 @@ def test_verify_says_what_cannot_be_read(pets: Path, tmp_path: Path) -> None:
     for name in ("train-images.npy", "test-names.npy"):
         content = (out / name).read_bytes()
         (out / name).write_bytes(content[:-5])
-        says(refusal(lambda: verify(out)), out / name, "pack it again")
+        check_line(refusal(lambda: verify(out)), out / name, "pack it again")
         (out / name).write_bytes(content)
 
 
@@ -457,7 +473,7 @@ def test_images_stay_on_the_disk(pets: Path, tmp_path: Path) -> None:
         assert {stored_images(client.private).data_ptr() for client in checked.clients} == {address}
         assert checked.parts[-1].pixels._stored.data_ptr() == checked.resolved.dataset.test.images.ctypes.data
         images, labels = used(checked.resolved.dataset.train)
-        assert told(images) == [
+        assert classes_by_brightness(images) == [
             ("cat", "dog", "owl").index(checked.resolved.dataset.class_names[label]) for label in labels
         ]
 
@@ -530,9 +546,9 @@ def test_the_command_says_what_was_left_out(pets: Path, tmp_path: Path, spoilt: 
     result = call(pets, tmp_path / "out", "--size", "8")
     assert result.exit_code == 0, result.output
     notes = [line for line in result.output.splitlines() if line.startswith("note: ")]
-    says(notes[0], "left out: 1 file(s) that are no images by name", "notes.txt")
-    says(notes[1], "3 image(s) could not be read and are left out", tmp_path / "out" / "pack.json", spoilt[0])
-    says(result.output, "train 19, test 5 images")
+    check_line(notes[0], "left out: 1 file(s) that are no images by name", "notes.txt")
+    check_line(notes[1], "3 image(s) could not be read and are left out", tmp_path / "out" / "pack.json", spoilt[0])
+    check_line(result.output, "train 19, test 5 images")
 
 
 def test_the_command_packs_experiments_and_arrays(pets: Path, tmp_path: Path, whole: dict[str, bytes]) -> None:
@@ -551,20 +567,20 @@ def test_the_command_packs_experiments_and_arrays(pets: Path, tmp_path: Path, wh
 
 
 def test_mistakes_of_the_command(pets: Path, tmp_path: Path) -> None:
-    says(mistake(pets), "error: OUT: missing; manyheads pack WHAT OUT")
-    says(mistake(tmp_path / "none", tmp_path / "out"), tmp_path / "none", "No such file")
-    says(mistake(tmp_path / "none.toml", tmp_path / "out"), "none.toml: cannot be read")
-    says(mistake(tmp_path / "none.npz", tmp_path / "out"), "none.npz", "No such file")
-    says(mistake(pets, tmp_path / "out", "--source", "foldr"), 'data.source = "foldr": unknown source')
-    says(mistake(pets, tmp_path / "out", "--set", "data.szie=8"), "data.szie: unknown key")
+    check_line(mistake(pets), "error: OUT: missing; manyheads pack WHAT OUT")
+    check_line(mistake(tmp_path / "none", tmp_path / "out"), tmp_path / "none", "No such file")
+    check_line(mistake(tmp_path / "none.toml", tmp_path / "out"), "none.toml: cannot be read")
+    check_line(mistake(tmp_path / "none.npz", tmp_path / "out"), "none.npz", "No such file")
+    check_line(mistake(pets, tmp_path / "out", "--source", "foldr"), 'data.source = "foldr": unknown source')
+    check_line(mistake(pets, tmp_path / "out", "--set", "data.szie=8"), "data.szie: unknown key")
     (tmp_path / "file").write_text("")
-    says(mistake(pets, tmp_path / "file" / "out"), tmp_path / "file", "Not a directory")
-    says(mistake(pets, "--verify"), pets, "not a packed folder")
+    check_line(mistake(pets, tmp_path / "file" / "out"), tmp_path / "file", "Not a directory")
+    check_line(mistake(pets, "--verify"), pets, "not a packed folder")
 
 
 def test_an_out_that_is_a_file(pets: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    says(mistake(pets, tmp_path / "file"), tmp_path / "file", "File exists")
+    check_line(mistake(pets, tmp_path / "file"), tmp_path / "file", "File exists")
 
 
 def test_the_command_verifies(pets: Path, tmp_path: Path) -> None:
@@ -572,11 +588,11 @@ def test_the_command_verifies(pets: Path, tmp_path: Path) -> None:
     pack_pets(pets, out)
     result = call(out, "--verify")
     assert result.exit_code == 0
-    says(result.output, out, "images are as they were when they were packed")
+    check_line(result.output, out, "images are as they were when they were packed")
     content = bytearray((out / "train-images.npy").read_bytes())
     content[-1] ^= 1
     (out / "train-images.npy").write_bytes(content)
-    says(mistake(out, "--verify"), out, "images are damaged, the first train[20]; pack it again")
+    check_line(mistake(out, "--verify"), out, "images are damaged, the first train[20]; pack it again")
 
 
 def interrupting(original: Callable[..., Any]) -> Callable[..., Any]:

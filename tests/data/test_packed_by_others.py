@@ -11,7 +11,7 @@ import pytest
 from manyheads.data.journal import JOURNAL
 from manyheads.data.loading import load
 from manyheads.data.pack import pack, verify
-from tests.data.made import class_folders, data, refusal, says
+from tests.data.made import check_line, class_folders, data, refusal
 
 SAMPLES = 10
 
@@ -64,7 +64,7 @@ def test_numbers_out_of_range(clients: Path, kind: str, wrong: int) -> None:
     if kind == "fine" and wrong > 0:
         load(data(source="packed", path=clients))
     else:
-        says(refused(clients), file, f"holds {wrong}; needed: 0", "pack it again")
+        check_line(refused(clients), file, f"holds {wrong}; needed: 0", "pack it again")
 
 
 @pytest.mark.parametrize("kind", NUMBERS)
@@ -73,14 +73,14 @@ def test_numbers_of_the_wrong_kind(clients: Path, kind: str) -> None:
     right = np.load(file)
     for wrong in (right.astype(np.float64), right.astype(np.int32), right[:-1], right[:, None], right.astype(str)):
         np.save(file, wrong)
-        says(refused(clients), file, "pack it again")
+        check_line(refused(clients), file, "pack it again")
 
 
 def test_an_image_that_is_kept_twice(clients: Path) -> None:
     for kept in ([0, 1, 1], [3, 2, 1]):
         np.save(clients / "train-kept.npy", np.array(kept))
         change_card(clients, lambda card: card["parts"]["train"].update(kept=[3]))
-        says(refused(clients), clients / "train-kept.npy", "names an image twice, or not in order")
+        check_line(refused(clients), clients / "train-kept.npy", "names an image twice, or not in order")
 
 
 NESTED = "[" * 100_000
@@ -109,14 +109,14 @@ CARDS: dict[str, Callable[[dict[str, Any]], Any]] = {
 @pytest.mark.parametrize("change", CARDS.values(), ids=CARDS)
 def test_a_card_with_something_else_in_it(clients: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     change_card(clients, change)
-    says(refused(clients), clients / "pack.json", "not the description of a packed folder; pack it again")
+    check_line(refused(clients), clients / "pack.json", "not the description of a packed folder; pack it again")
 
 
 @pytest.mark.parametrize("content", [NESTED, '{"format": ' + "9" * 5_000 + "}", '{"format": 1e999}', '{"a":' * 9_999])
 def test_a_card_that_no_reader_takes(clients: Path, content: str) -> None:
     (clients / "pack.json").write_text(content)
-    says(refused(clients), clients / "pack.json", "not the description of a packed folder; pack it again")
-    says(refusal(lambda: verify(clients)), clients / "pack.json")
+    check_line(refused(clients), clients / "pack.json", "not the description of a packed folder; pack it again")
+    check_line(refusal(lambda: verify(clients)), clients / "pack.json")
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def test_a_journal_with_something_else_in_it(half: Path, change: Any) -> None:
     begun, chunk = (half / JOURNAL).read_text().splitlines()
     line = {**json.loads(chunk), **change} if change else change
     (half / JOURNAL).write_text(f"{begun}\n{json.dumps(line)}\n")
-    says(refusal(lambda: go_on(half)), half, f"its {JOURNAL} is damaged; remove it or give another folder")
+    check_line(refusal(lambda: go_on(half)), half, f"its {JOURNAL} is damaged; remove it or give another folder")
 
 
 @pytest.mark.parametrize("line", [NESTED, '{"start": ' + "9" * 5_000 + "}", "[]", '{"packing": 3}', '{"packing": {}}'])
@@ -173,7 +173,7 @@ def test_a_journal_that_no_reader_takes(half: Path, line: str, at: int) -> None:
     lines = (half / JOURNAL).read_text().splitlines()
     lines[at] = line
     (half / JOURNAL).write_text("\n".join(lines) + "\n")
-    says(refusal(lambda: go_on(half)), half, f"its {JOURNAL} is damaged")
+    check_line(refusal(lambda: go_on(half)), half, f"its {JOURNAL} is damaged")
 
 
 def test_lines_about_chunks_that_do_not_exist_are_nothing(half: Path) -> None:
@@ -192,7 +192,7 @@ def test_packing_writes_through_no_link(half: Path, tmp_path: Path) -> None:
         kept = (half / name).read_bytes()
         (half / name).unlink()
         (half / name).symlink_to(own)
-        says(refusal(lambda: go_on(half)), half / name, "remove it or give another folder")
+        check_line(refusal(lambda: go_on(half)), half / name, "remove it or give another folder")
         (half / name).unlink()
         (half / name).write_bytes(kept)
     assert own.read_text() == "mine"

@@ -24,7 +24,7 @@ from manyheads.setup.notes import notes_of
 from manyheads.setup.resolve import resolve
 from manyheads.setup.resolved import ResolvedExperiment
 from tests.contracts import train_by_hand
-from tests.data.made import class_folders, data, pixels, refusal, says, told, used
+from tests.data.made import check_line, class_folders, classes_by_brightness, data, pixels, refusal, used
 
 NAMES = ("cat", "dog", "owl")
 
@@ -70,7 +70,7 @@ def test_labels_are_known_where_every_class_is_a_private_one(pets: Path, tmp_pat
     public = load(data(source="folder", path=pets, public={"source": "npz", "path": str(file)})).public
     assert public is not None
     images, known = used(public)
-    assert told(images) == labels.tolist()
+    assert classes_by_brightness(images) == labels.tolist()
     assert known == [NAMES.index(names[label]) for label in labels]
     assert public.owners is None
 
@@ -173,7 +173,7 @@ def test_classes_of_a_labelled_public_set_stand_behind(pets: Path, tmp_path: Pat
     assert (dataset.classes, dataset.private_classes) == (6, 3)
     assert dataset.public is not None
     images, labels = used(dataset.public)
-    assert [{5: 3, 6: 4, 7: 5}[at] for at in told(images)] == labels
+    assert [{5: 3, 6: 4, 7: 5}[at] for at in classes_by_brightness(images)] == labels
     assert ensemble.clients[0].model.shape_HC == (1, 6)
     assert ensemble.resolved.label_counts().shape == (2, 6)
     assert ensemble.resolved.label_counts().sum(0).tolist() == [16, 16, 16, 0, 0, 0]
@@ -194,7 +194,9 @@ def test_a_first_lesson_is_about_the_public_classes(pets: Path, tmp_path: Path) 
 
     def look(step: int) -> None:
         if step == 60:
-            seen.extend(said(ensemble, client, ensemble.resolved.dataset.test.images) for client in range(2))
+            seen.extend(
+                predicted_classes(ensemble, client, ensemble.resolved.dataset.test.images) for client in range(2)
+            )
 
     train_by_hand(ensemble, before_exchange=look)
     assert len(seen) == 2
@@ -211,7 +213,7 @@ def test_lessons_need_labels(pets: Path, tmp_path: Path) -> None:
     public = class_folders(tmp_path / "zoo", {"ape": 8}) / "ape"
     training = {"steps": 10, "batch_size": 4, "public_batch_size": 4, "warmup_steps": 1}
     made = experiment(public_pets(pets, public), algorithm=fedmd(4), training=training)
-    says(refusal(lambda: resolve(made)), public, "has no labels, which training on the public set needs")
+    check_line(refusal(lambda: resolve(made)), public, "has no labels, which training on the public set needs")
 
 
 # Finer classes
@@ -289,16 +291,16 @@ def test_samples_per_class_are_an_upper_limit(animals: Path) -> None:
 
 def test_finer_classes_must_be_known(animals: Path) -> None:
     made = experiment(fine_data(animals, fine_label=None), clients=4)
-    says(refusal(lambda: resolve(made)), 'data.partition = "fine"', "data.fine_label")
-    says(refusal(data(**fine_data(animals, fine_label="finer"))), animals, "array finer_train is missing")
+    check_line(refusal(lambda: resolve(made)), 'data.partition = "fine"', "data.fine_label")
+    check_line(refusal(data(**fine_data(animals, fine_label="finer"))), animals, "array finer_train is missing")
 
 
 def test_too_many_clients_for_the_finer_classes(animals: Path) -> None:
     made = experiment(fine_data(animals), clients=200)
-    says(refusal(lambda: resolve(made)), "clients = 200", "is left without samples; use fewer clients")
+    check_line(refusal(lambda: resolve(made)), "clients = 200", "is left without samples; use fewer clients")
 
 
-def said(ensemble: Ensemble, client: int, images: Images) -> list[int]:
+def predicted_classes(ensemble: Ensemble, client: int, images: Images) -> list[int]:
     """Return the class that the main head of a client predicts for each image."""
     model = ensemble.clients[client].model
     was = model.training
@@ -324,7 +326,7 @@ def test_private_accuracy_is_weighted_by_the_finest_class(animals: Path) -> None
     assert test.fine is not None
     seen = set()
     for client in range(3):
-        right = np.array(said(ensemble, client, test.images)) == test.known_labels
+        right = np.array(predicted_classes(ensemble, client, test.images)) == test.known_labels
         own = fine_of(ensemble.resolved, client)
         by_hand = sum((own == kind).mean() * right[test.fine == kind].mean() for kind in np.unique(own))
         by_label = sum((own // FINE == n).mean() * right[test.known_labels == n].mean() for n in range(3))
@@ -362,13 +364,13 @@ def test_private_accuracy_is_that_on_the_own_test_part(sites: Path) -> None:
     tests = [np.load(file) for file in sorted(sites.glob("*.npz"))]
     images, labels = (np.concatenate([test[name] for test in tests]) for name in ("x_test", "y_test"))
     for client, test in enumerate(tests):
-        own = np.array(said(ensemble, client, test["x_test"])) == test["y_test"]
-        every = np.array(said(ensemble, client, images)) == labels
+        own = np.array(predicted_classes(ensemble, client, test["x_test"])) == test["y_test"]
+        every = np.array(predicted_classes(ensemble, client, images)) == labels
         assert measured.private_accuracy[client][0] == pytest.approx(own.mean(), abs=1e-12)
         assert measured.shared_accuracy[client][0] == pytest.approx(every.mean(), abs=1e-12)
         assert measured.private_samples[client] == pytest.approx(len(own))
         for other, theirs in enumerate(tests):
-            right = np.array(said(ensemble, client, theirs["x_test"])) == theirs["y_test"]
+            right = np.array(predicted_classes(ensemble, client, theirs["x_test"])) == theirs["y_test"]
             assert on[client][0][other] == pytest.approx(right.mean(), abs=1e-12)
 
 
@@ -417,7 +419,7 @@ def test_names_of_clients_in_tables(sites: Path, tmp_path: Path, monkeypatch: py
     )
     Path("run.toml").write_text(str(made))
     for output in (call("split", "run.toml"), call("run", "run.toml", "--out", "run", "--quiet")):
-        says(output, "east", "north", "west")
+        check_line(output, "east", "north", "west")
     assert read_events(Path("run"))[0]["client_names"] == ["east", "north", "west"]
 
 

@@ -18,7 +18,7 @@ from manyheads.errors import TrainingError
 from manyheads.exchange.density import SHRINKAGE, Density, DensityConfidence
 from manyheads.exchange.message import DIGEST, MAGIC, decode
 from manyheads.setup.build import Ensemble, assemble
-from tests.contracts import SNAPSHOTS, shown, stored_images, stored_labels, train_by_hand, weights
+from tests.contracts import SNAPSHOTS, stored_images, stored_labels, train_by_hand, weights, whole_snapshot
 
 
 def clusters(seed: int, labels: int, each: int, width: int) -> tuple[Tensor, Tensor]:
@@ -204,12 +204,12 @@ def test_a_checkpoint_carries_what_its_owner_measured(tiny: Experiment) -> None:
     ensemble = after_four_steps(with_density(tiny))
     client = ensemble.clients[1]
     checkpoint, rows = client.snapshot(4), public_rows(client, 30)
-    said = checkpoint.outputs(rows)
-    assert said.confidence_BH is not None
-    assert said.embedding_BE is not None
-    typicality_B = remembered(client).typicality(said.embedding_BE)
-    torch.testing.assert_close(said.confidence_BH[:, 0], said.probabilities_BHC[:, 0].amax(-1) * typicality_B)
-    assert torch.equal(said.confidence_BH[:, 1:], said.probabilities_BHC[:, 1:].amax(-1))
+    outputs = checkpoint.outputs(rows)
+    assert outputs.confidence_BH is not None
+    assert outputs.embedding_BE is not None
+    typicality_B = remembered(client).typicality(outputs.embedding_BE)
+    torch.testing.assert_close(outputs.confidence_BH[:, 0], outputs.probabilities_BHC[:, 0].amax(-1) * typicality_B)
+    assert torch.equal(outputs.confidence_BH[:, 1:], outputs.probabilities_BHC[:, 1:].amax(-1))
     plain = assemble(tiny).clients[1].snapshot(0)
     assert plain.outputs(rows).confidence_BH is None
     assert checkpoint.nbytes == plain.nbytes + sum(tensor.nbytes for tensor in vars(remembered(client)).values())
@@ -219,7 +219,7 @@ def test_a_table_transmits_it_in_float16(tiny: Experiment) -> None:
     ensemble = after_four_steps(with_density(tiny, "predictions"))
     client = ensemble.clients[1]
     rows = public_rows(client, 30)
-    direct, received = client.snapshot(4).outputs(rows), shown(client, 4).outputs(rows)
+    direct, received = client.snapshot(4).outputs(rows), whole_snapshot(client, 4).outputs(rows)
     assert direct.confidence_BH is not None
     assert received.confidence_BH is not None
     assert received.confidence_BH.shape == (30, 2)  # the last head is not sent

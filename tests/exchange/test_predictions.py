@@ -92,22 +92,22 @@ class TeacherAnswers:
         return accept_message(self.schema, message, self.rows)
 
 
-def say(seed: int, rows: int, form: RowFormat, embedding: int = 0, rest: Rest = "spread") -> TeacherAnswers:
+def answers_of(seed: int, rows: int, form: RowFormat, embedding: int = 0, rest: Rest = "spread") -> TeacherAnswers:
     rng = np.random.default_rng(seed)
     names = rng.integers(2**64, size=rows, dtype=np.uint64)
     p_NHC, embedding_NE = softmax(seed, rows, form.heads + 1, form.classes), rng.standard_normal((rows, embedding))
     confidence_NH, unit_NE = p_NHC.amax(-1), torch.from_numpy(embedding_NE.astype(np.float32))
     class_NHT, p_NHT = form.probabilities(p_NHC)
-    told: dict[str, Any] = {"names": names, "views": np.arange(rows) % 2}
+    arrays_of_rows: dict[str, Any] = {"names": names, "views": np.arange(rows) % 2}
     if class_NHT is not None:
-        told["classes"] = class_NHT
-    told["probabilities"] = p_NHT
+        arrays_of_rows["classes"] = class_NHT
+    arrays_of_rows["probabilities"] = p_NHT
     if form.confidence:
-        told["confidence"] = confidence_NH[:, : form.heads]
+        arrays_of_rows["confidence"] = confidence_NH[:, : form.heads]
     if embedding:
-        told["embedding"] = form.embedding(unit_NE)
+        arrays_of_rows["embedding"] = form.embedding(unit_NE)
     layout = form.layout(rows, embedding)
-    arrays = {name: np.asarray(array).astype(layout[name][0]) for name, array in told.items()}
+    arrays = {name: np.asarray(array).astype(layout[name][0]) for name, array in arrays_of_rows.items()}
     header = Header(
         version=1, experiment="this experiment", client=2, step=7, rows=rows, embedding=embedding, form=form
     )
@@ -128,7 +128,7 @@ def forms(draw: st.DrawFn) -> RowFormat:
 
 
 tables = st.builds(
-    say,
+    answers_of,
     seed=st.integers(0, 2**31),
     rows=st.integers(1, 6),
     form=forms(),
@@ -143,42 +143,42 @@ def all_rows(known: TableSchema) -> Rows:
     return Rows(samples, torch.arange(len(samples)) % 2, torch.zeros(len(samples), 1))
 
 
-@given(said=tables)
-def test_decoding_returns_what_was_encoded(said: TeacherAnswers) -> None:
-    message = said.table.encode()
+@given(answers=tables)
+def test_decoding_returns_what_was_encoded(answers: TeacherAnswers) -> None:
+    message = answers.table.encode()
     found = decode(message)
-    assert found.header == said.table.header
-    assert list(found.arrays) == list(said.table.arrays)
-    for name, array in said.table.arrays.items():
+    assert found.header == answers.table.header
+    assert list(found.arrays) == list(answers.table.arrays)
+    for name, array in answers.table.arrays.items():
         assert found.arrays[name].dtype == array.dtype
         assert np.array_equal(found.arrays[name], array)
     assert Table(found.header, found.arrays).encode() == message
-    snapshot = said.accept(message)
+    snapshot = answers.accept(message)
     assert (snapshot.client, snapshot.step, snapshot.nbytes) == (2, 7, len(message))
     assert torch.frombuffer(bytearray(message), dtype=torch.uint8).equal(snapshot.tensors()["message"])
 
 
-@given(said=tables)
-def test_the_size_of_a_message_follows_from_its_header(said: TeacherAnswers) -> None:
-    form, header = said.form, said.table.header
+@given(answers=tables)
+def test_the_size_of_a_message_follows_from_its_header(answers: TeacherAnswers) -> None:
+    form, header = answers.form, answers.table.header
     each = {"float32": 4, "float16": 2, "uint8": 1}[form.precision]
     named = 0 if form.top_k == form.classes else 1 if form.classes <= 256 else 2
     row = 8 + 2 + form.heads * form.top_k * (each + named) + (2 * form.heads if form.confidence else 0)
     row += header.embedding * (4 if form.precision == "float32" else 1)
     beside = len(MAGIC) + DIGEST + 4 + len(header.encoded)
-    assert len(said.table.encode()) == beside + header.rows * row
+    assert len(answers.table.encode()) == beside + header.rows * row
 
 
-@given(said=tables)
-def test_what_is_sent_is_as_precise_as_promised(said: TeacherAnswers) -> None:
+@given(answers=tables)
+def test_what_is_sent_is_as_precise_as_promised(answers: TeacherAnswers) -> None:
     """float32 is exact, float16 right to 2^-11 of itself, uint8 to half of 1/255; so is the embedding's direction."""
-    form, arrays = said.form, decode(said.table.encode()).arrays
-    exact_NHT = said.p_NHC.sort(dim=-1, descending=True).values[..., : form.top_k]
+    form, arrays = answers.form, decode(answers.table.encode()).arrays
+    exact_NHT = answers.p_NHC.sort(dim=-1, descending=True).values[..., : form.top_k]
     if "classes" in arrays:
         chosen = torch.from_numpy(arrays["classes"].astype(np.int64))
-        assert torch.equal(said.p_NHC.gather(-1, chosen), exact_NHT), "not the largest ones"
+        assert torch.equal(answers.p_NHC.gather(-1, chosen), exact_NHT), "not the largest ones"
     else:
-        exact_NHT = said.p_NHC
+        exact_NHT = answers.p_NHC
     sent_NHT = torch.from_numpy(arrays["probabilities"].astype(np.float64))
     apart_NHT = sent_NHT / (255.0 if form.precision == "uint8" else 1.0) - exact_NHT.double()
     if form.precision == "float32":
@@ -189,26 +189,26 @@ def test_what_is_sent_is_as_precise_as_promised(said: TeacherAnswers) -> None:
         assert (apart_NHT.abs() <= 0.5 / 255.0 + 1e-6).all()
     if form.confidence:
         measured = torch.from_numpy(arrays["confidence"].astype(np.float32))
-        assert ((measured - said.confidence_NH).abs() <= 2.0**-11).all()
+        assert ((measured - answers.confidence_NH).abs() <= 2.0**-11).all()
     if "embedding" in arrays:
-        received = said.accept(said.table.encode()).outputs(all_rows(said.schema)).embedding_BE
+        received = answers.accept(answers.table.encode()).outputs(all_rows(answers.schema)).embedding_BE
         assert received is not None
-        assert (torch.cosine_similarity(received, said.embedding_NE, dim=-1) > 0.999).all()
+        assert (torch.cosine_similarity(received, answers.embedding_NE, dim=-1) > 0.999).all()
 
 
-@given(said=tables)
-def test_what_is_not_sent_is_spread_or_left_out(said: TeacherAnswers) -> None:
+@given(answers=tables)
+def test_what_is_not_sent_is_spread_or_left_out(answers: TeacherAnswers) -> None:
     """The reference is a loop over rows, heads and classes in float64."""
-    form, arrays = said.form, said.table.arrays
-    outputs = said.accept(said.table.encode()).outputs(all_rows(said.schema))
-    assert outputs.probabilities_BHC.shape == said.p_NHC.shape
-    for row in range(len(said.p_NHC)):
+    form, arrays = answers.form, answers.table.arrays
+    outputs = answers.accept(answers.table.encode()).outputs(all_rows(answers.schema))
+    assert outputs.probabilities_BHC.shape == answers.p_NHC.shape
+    for row in range(len(answers.p_NHC)):
         for head in range(form.heads):
             sent = [
                 float(p) / (255.0 if form.precision == "uint8" else 1.0) for p in arrays["probabilities"][row, head]
             ]
             named = arrays["classes"][row, head].tolist() if "classes" in arrays else list(range(form.classes))
-            left = max(0.0, 1.0 - sum(sent)) if said.schema.rest == "spread" else 0.0
+            left = max(0.0, 1.0 - sum(sent)) if answers.schema.rest == "spread" else 0.0
             # A class that is not named is at most as likely as the last one that is.
             expected = [min(left / max(1, form.classes - len(named)), sent[-1])] * form.classes
             for label, p in zip(named, sent, strict=True):
@@ -231,20 +231,25 @@ def test_what_is_not_sent_is_spread_or_left_out(said: TeacherAnswers) -> None:
 def test_all_classes_in_float32_are_the_bits_that_the_model_gave(seed: int, classes: int) -> None:
     """A score, the logarithm of a small probability, is therefore the owner's."""
     form = RowFormat(classes=classes, heads=2, top_k=classes, precision="float32", confidence=False)
-    said = say(seed, 4, form)
-    outputs = said.accept(said.table.encode()).outputs(all_rows(said.schema))
-    assert torch.equal(outputs.probabilities_BHC, said.p_NHC)
+    answers = answers_of(seed, 4, form)
+    outputs = answers.accept(answers.table.encode()).outputs(all_rows(answers.schema))
+    assert torch.equal(outputs.probabilities_BHC, answers.p_NHC)
 
 
 @given(tables)
-def test_quantizing_gives_what_a_message_gives(said: TeacherAnswers) -> None:
+def test_quantizing_gives_what_a_message_gives(answers: TeacherAnswers) -> None:
     """The bits are the same, so a GPU need not encode and decode to train on what would be received."""
-    message = said.table.encode()
-    assert len(message) == said.table.header.message_size
-    told = said.accept(message).outputs(all_rows(said.schema))
-    quantized = said.schema.quantized(Outputs(said.p_NHC, said.embedding_NE, said.confidence_NH), torch.float32)
-    assert torch.equal(quantized.probabilities_BHC, told.probabilities_BHC)
-    for ours, theirs in ((quantized.embedding_BE, told.embedding_BE), (quantized.confidence_BH, told.confidence_BH)):
+    message = answers.table.encode()
+    assert len(message) == answers.table.header.message_size
+    received = answers.accept(message).outputs(all_rows(answers.schema))
+    quantized = answers.schema.quantized(
+        Outputs(answers.p_NHC, answers.embedding_NE, answers.confidence_NH), torch.float32
+    )
+    assert torch.equal(quantized.probabilities_BHC, received.probabilities_BHC)
+    for ours, theirs in (
+        (quantized.embedding_BE, received.embedding_BE),
+        (quantized.confidence_BH, received.confidence_BH),
+    ):
         assert (ours is None) == (theirs is None)
         assert ours is None or theirs is None or torch.equal(ours, theirs)
 
@@ -254,12 +259,12 @@ def test_quantized_outputs_of_a_client_are_those_of_its_message(tiny: Experiment
     client = assemble(predictions(tiny, precision=precision, top_k=3)).clients[0]
     assert client.schema is not None
     rows, shown = client.schema.public.rows_in_view(np.arange(20), 0, torch.float32), client.snapshot(0)
-    told = accept_message(client.schema, client.schema.encode(shown, first_rows(20)), first_rows(20)).outputs(rows)
+    received = accept_message(client.schema, client.schema.encode(shown, first_rows(20)), first_rows(20)).outputs(rows)
     quantized = client.schema.quantized(shown.outputs(rows), torch.float32)
-    assert torch.equal(quantized.probabilities_BHC, told.probabilities_BHC)
+    assert torch.equal(quantized.probabilities_BHC, received.probabilities_BHC)
     assert quantized.embedding_BE is not None
-    assert told.embedding_BE is not None
-    assert torch.equal(quantized.embedding_BE, told.embedding_BE)
+    assert received.embedding_BE is not None
+    assert torch.equal(quantized.embedding_BE, received.embedding_BE)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -336,7 +341,7 @@ def test_probabilities_are_divided_by_the_total_that_was_sent(rest: Rest) -> Non
 # Messages that somebody else could send.
 
 FORM = RowFormat(classes=5, heads=2, top_k=3, precision="float32", confidence=True)
-GOOD = say(1, 4, FORM, embedding=3)
+GOOD = answers_of(1, 4, FORM, embedding=3)
 MESSAGE = GOOD.table.encode()
 
 
@@ -400,9 +405,9 @@ def test_a_changed_byte_under_a_right_checksum_is_good_or_refused(at: int, flip:
     changed = bytearray(MESSAGE)
     changed[at] ^= flip
     with contextlib.suppress(SnapshotError):
-        said = accepted(sealed(bytes(changed[len(MAGIC) + DIGEST :]))).outputs(all_rows(GOOD.schema))
-        assert said.probabilities_BHC.isfinite().all()
-        assert (said.probabilities_BHC.sum(-1) < 1.01).all()
+        answers = accepted(sealed(bytes(changed[len(MAGIC) + DIGEST :]))).outputs(all_rows(GOOD.schema))
+        assert answers.probabilities_BHC.isfinite().all()
+        assert (answers.probabilities_BHC.sum(-1) < 1.01).all()
 
 
 @settings(max_examples=300)
@@ -560,12 +565,12 @@ def test_nothing_that_is_withheld_is_read(tiny: Experiment) -> None:
     assert client.schema is not None
     form = client.schema.form.model_copy(update={"withholds": True})
     schema, kept = dataclasses.replace(client.schema, form=form), client.snapshot(0)
-    said, withheld = first_rows(6), PublicRows(((np.arange(6, 9), 0),))
-    message = schema.encode(kept, said, withheld)
-    assert len(message) == schema.header(kept, said, withheld).message_size
+    answered, withheld = first_rows(6), PublicRows(((np.arange(6, 9), 0),))
+    message = schema.encode(kept, answered, withheld)
+    assert len(message) == schema.header(kept, answered, withheld).message_size
     snapshot, direct = (
         accept_message(schema, message, first_rows(9)),
-        accept_message(client.schema, client.schema.encode(kept, said), said),
+        accept_message(client.schema, client.schema.encode(kept, answered), answered),
     )
     rows, known = (schema.public.rows_in_view(np.arange(count), 0, torch.float32) for count in (9, 6))
     outputs = snapshot.outputs(rows)
@@ -587,9 +592,9 @@ def test_nothing_is_known_of_a_row_that_was_not_asked(tiny: Experiment) -> None:
     snapshot = accept_message(client.schema, client.schema.encode(client.snapshot(0), first_rows(5)), first_rows(5))
     known, unknown = (client.schema.public.rows_in_view(np.array([at]), 0, torch.float32) for at in (4, 5))
     assert snapshot.outputs(known).known_B is None
-    said = snapshot.outputs(unknown).known_B
-    assert said is not None
-    assert not said.any()
+    known_B = snapshot.outputs(unknown).known_B
+    assert known_B is not None
+    assert not known_B.any()
 
 
 # What a run with tables learns.
@@ -720,10 +725,10 @@ def test_equal_public_images_share_one_row(tiny: Experiment, twins_npz: Path, po
     assert losses.isfinite().all()
     client = ensemble.clients[0]
     shown = accept_message(known, known.encode(client.snapshot(9), known.every_row))
-    said = shown.outputs(known.public.rows_in_view(np.arange(80), 0, torch.float32))
+    answers = shown.outputs(known.public.rows_in_view(np.arange(80), 0, torch.float32))
     direct = client.snapshot(9).outputs(known.public.rows_in_view(np.arange(80), 0, torch.float32))
-    torch.testing.assert_close(said.probabilities_BHC, direct.probabilities_BHC[:, :2], rtol=1e-4, atol=1e-6)
-    assert torch.equal(said.probabilities_BHC, said.probabilities_BHC[torch.from_numpy(known.first_occurrence_P)])
+    torch.testing.assert_close(answers.probabilities_BHC, direct.probabilities_BHC[:, :2], rtol=1e-4, atol=1e-6)
+    assert torch.equal(answers.probabilities_BHC, answers.probabilities_BHC[torch.from_numpy(known.first_occurrence_P)])
 
 
 @pytest.mark.parametrize(("same_level", "heads"), [(False, 2), (True, 3)])

@@ -296,7 +296,7 @@ def test_an_attempt_that_fails_changes_no_weights(tiny: Experiment, monkeypatch:
 
 
 def test_timm_s_mistakes_are_one_line(tiny: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
-    def told(name: str) -> str:
+    def refusal(name: str) -> str:
         with pytest.raises(ConfigurationError) as error:
             resolve(short(tiny, name))
         assert "\n" not in str(error.value)
@@ -304,20 +304,22 @@ def test_timm_s_mistakes_are_one_line(tiny: Experiment, monkeypatch: pytest.Monk
 
     fake_timm(monkeypatch)
     close = 'client 0: model.backbone = "timm:resnet19": timm has no such model; did you mean resnet18 or '
-    assert told("timm:resnet19").startswith(close)
+    assert refusal("timm:resnet19").startswith(close)
     for name in ("zzz", "hf-hub:zzz/zzz", "local-dir:zzz"):
-        assert told(f"timm:{name}").endswith("timm has no such model; timm.list_models() names them all")
+        assert refusal(f"timm:{name}").endswith("timm has no such model; timm.list_models() names them all")
 
     def wrong_size(channels: int) -> nn.Module:
         raise AssertionError("Input size should be a multiple of 7\nand so on")
 
     fake_timm(monkeypatch, build=wrong_size)
     raised = "AssertionError: Input size should be a multiple of 7 (test_external.py, line "
-    assert told("timm:resnet18").startswith(f'client 0: model.backbone = "timm:resnet18": cannot be made: {raised}')
+    assert refusal("timm:resnet18").startswith(f'client 0: model.backbone = "timm:resnet18": cannot be made: {raised}')
     fake_timm(monkeypatch, build=lambda channels: nn.Conv2d(channels, 4, 3))
-    assert told("timm:resnet18").startswith("client 0 (timm:resnet18): yields 2 x 4 x 6 x 6 for 2 images; needed: one")
+    assert refusal("timm:resnet18").startswith(
+        "client 0 (timm:resnet18): yields 2 x 4 x 6 x 6 for 2 images; needed: one"
+    )
     monkeypatch.setitem(sys.modules, "timm", None)
-    missing = told("timm:resnet18")
+    missing = refusal("timm:resnet18")
     assert missing.startswith('client 0: model.backbone = "timm:resnet18": timm cannot be imported (')
     assert missing.endswith("); pip install 'manyheads[timm]'")
 

@@ -79,8 +79,8 @@ def test_trying_out_leaves_no_trace(tiny: Experiment) -> None:
 
 
 def test_a_feature_map_that_heads_cannot_see_is_refused(tiny: Experiment) -> None:
-    told = r"client 2 \(fedmd5\): cannot take images of 8 x 8 x 1 \(height x width x channels\): RuntimeError: "
-    with pytest.raises(ConfigurationError, match=told):
+    message = r"client 2 \(fedmd5\): cannot take images of 8 x 8 x 1 \(height x width x channels\): RuntimeError: "
+    with pytest.raises(ConfigurationError, match=message):
         resolve(tiny.with_values(model={"backbone": ["cnn", "cnn", "fedmd5"], "heads_see": "feature_map"}))
 
 

@@ -151,7 +151,7 @@ def test_a_file_that_does_not_fit_is_refused_in_one_line(
 def test_what_is_no_safetensors_file_is_refused(
     tiny: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def told(name: str) -> str:
+    def refusal(name: str) -> str:
         with pytest.raises(ConfigurationError) as error:
             assemble(tiny.with_values(model={"weights": name}))
         assert "\n" not in str(error.value)
@@ -164,16 +164,16 @@ def test_what_is_no_safetensors_file_is_refused(
     torch.save({}, tmp_path / "x.pth")
     for pickle in ("x.pth", "a/x.pt", "x.bin", "x"):
         here = Path(pickle).name
-        assert told(pickle) == (
+        assert refusal(pickle) == (
             f'model.weights = "{pickle}": not a safetensors file; convert a PyTorch file once by '
             f'safetensors.torch.save_file(torch.load("{here}", weights_only=True), "x.safetensors")'
         )
     for folder in ("/", ".", ".."):
-        assert told(folder).startswith(f'model.weights = "{folder}": not a safetensors file; ')
-    assert told("text.safetensors").startswith('model.weights = "text.safetensors": not a safetensors file: ')
-    assert told("empty.safetensors").startswith('model.weights = "empty.safetensors": not a safetensors file: ')
-    assert told("none.safetensors").startswith('model.weights = "none.safetensors": cannot be read: ')
-    assert told("folder.safetensors").startswith('model.weights = "folder.safetensors": ')
+        assert refusal(folder).startswith(f'model.weights = "{folder}": not a safetensors file; ')
+    assert refusal("text.safetensors").startswith('model.weights = "text.safetensors": not a safetensors file: ')
+    assert refusal("empty.safetensors").startswith('model.weights = "empty.safetensors": not a safetensors file: ')
+    assert refusal("none.safetensors").startswith('model.weights = "none.safetensors": cannot be read: ')
+    assert refusal("folder.safetensors").startswith('model.weights = "folder.safetensors": ')
 
 
 @pytest.mark.parametrize(
