@@ -1,6 +1,7 @@
 """Files that appear whole or not at all, folders that nobody else fills, and special files that are not opened."""
 
 import errno
+import fcntl
 import os
 import socket
 import threading
@@ -128,6 +129,24 @@ def test_a_folder_that_could_not_be_filled_leaves_nothing(tmp_path: Path) -> Non
     with pytest.raises(ZeroDivisionError):
         fail_half_way(tmp_path / "a" / "b" / "c")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_was_made_anew_is_not_abandoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One command opens another's folder before that holds it, a third removes it, and its owner makes it again."""
+    owned, flock = tmp_path / ".o.0123456789abcdef.partial", fcntl.flock
+    owned.mkdir()
+
+    def after_a_third_command(descriptor: int, operation: int) -> None:
+        if operation & fcntl.LOCK_NB:
+            owned.rename(tmp_path / "removed")
+            owned.mkdir()
+            (owned / "experiment.toml").write_text("theirs")
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", after_a_third_command)
+    with new_folder(tmp_path / "o"):
+        pass
+    assert (owned / "experiment.toml").read_text() == "theirs"
 
 
 def test_only_abandoned_folders_of_ours_are_removed(tmp_path: Path) -> None:

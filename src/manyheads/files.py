@@ -170,7 +170,9 @@ def _remove_abandoned(path: Path) -> None:
             held = os.open(other, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(other)
+                # A third command may have removed it before, and its owner may have made it anew.
+                if os.path.samestat(os.fstat(held), other.stat()):
+                    shutil.rmtree(other)
             finally:
                 os.close(held)
 

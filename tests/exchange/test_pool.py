@@ -35,6 +35,14 @@ def test_it_fills_and_then_replaces_random_entries() -> None:
     assert min(replaced.values()) > 420
 
 
+def test_newer_answers_replace_entries_of_the_same_origin_in_time_that_grows_with_their_number() -> None:
+    pool = Pool(20_000, [fake(0, step % 100) for step in range(20_000)])
+    newer = [fake(0, step) for step in range(50, 150)]
+    pool.refresh(newer * 200)
+    assert all((entry in newer) == (entry.step >= 50) for entry in pool.entries[:200])
+    assert [entry.step for entry in pool.entries] == [step % 100 for step in range(20_000)]
+
+
 def test_targets_are_drawn_without_replacement() -> None:
     pool = Pool(5, [fake(0, entry) for entry in range(5)])
     drawn = [pool.draw(3, seed=0, client=2, step=step) for step in range(2_000)]

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from manyheads import Experiment, RunError, TrainingError, resume, train
+from manyheads.client.state import ClientState
 from manyheads.files import write_whole
 from manyheads.report.plots import plot_run
+from manyheads.runs.checkpoints import Checkpoints
 from manyheads.runs.folder import RunFolder
-from manyheads.runs.manifest import read_manifest
+from manyheads.runs.manifest import read_manifest, state_name
 from manyheads.runs.read import check_new_folder
 from manyheads.runs.remove import check_removable, remove_run
 from manyheads.runs.saved_files import remove_checkpoints
@@ -58,6 +60,31 @@ def test_linked_metrics_are_not_cut(stopped: Path, tmp_path: Path, saved: bool, 
     with pytest.raises(RunError, match=r"metrics.jsonl: (is a link|has another name)"):
         resume(stopped)
     assert theirs.read_bytes() == before
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_own_files_in_the_place_of_a_later_save_are_not_replaced(stopped: Path, saved: bool) -> None:
+    own = stopped / "checkpoints" / state_name(20, 1)
+    if not saved:
+        for path in (stopped / "checkpoints").iterdir():
+            path.unlink()
+    own.write_text("mine")
+    with pytest.raises(RunError, match=f"{own.name}: is named like a file of a save that .*; move it away$"):
+        resume(stopped)
+    assert own.read_text() == "mine"
+    if saved:
+        own.rename(stopped / "mine")
+        assert resume(stopped).summary.steps == 20
+
+
+def test_what_comes_while_a_run_goes_on_is_not_replaced(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    own = tmp_path / "checkpoints" / state_name(20, 0)
+    own.symlink_to("nowhere")
+    with pytest.raises(RunError, match="move it away"):
+        checkpoints.write(20, [ClientState({}, "", [], 0)], {})
+    assert own.is_symlink()
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == [own.name]
 
 
 def test_own_files_among_the_checkpoints_stay(stopped: Path) -> None:

@@ -187,11 +187,10 @@ class MHD(MHDKnobs, Algorithm):
 
     def apply(self, client: Client, received: list[Snapshot], step: int) -> None:
         """Add what is new to the pool, and replace entries by newer answers about the same snapshot."""
+        client.pool.refresh(snapshot for snapshot in received if snapshot.step != step)
         for snapshot in received:
             if snapshot.step == step:
                 client.pool.add(snapshot, client.seed, client.index, step)
-            else:
-                client.pool.refresh(snapshot)
 
     def plan(self, client: Client, start: int, stop: int) -> WindowPlan:
         """Draw which entries of the pool teach, and with select = "random" which candidates; compute the ramp."""

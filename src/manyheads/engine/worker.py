@@ -141,8 +141,7 @@ class Worker:
         """Take in what was asked again: it was received, and counted, before."""
         notes = list[str]()
         for client, received in self._received(came, notes):
-            for snapshot in received:
-                client.pool.refresh(snapshot)
+            client.pool.refresh(received)
         return notes
 
     def _received(self, came: Mapping[RequestKey, Any], notes: list[str]) -> Iterator[tuple[Client, list[Snapshot]]]:

@@ -1,6 +1,6 @@
 """The rolling pool: the snapshots that a client may learn from."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -35,11 +35,10 @@ class Pool:
             return len(self.entries)
         return int(generator(seed, "replaced entry", client, step).integers(self.size))
 
-    def refresh(self, snapshot: Snapshot) -> None:
-        """Replace an entry by a newer answer about the same snapshot."""
-        for number, entry in enumerate(self.entries):
-            if (entry.client, entry.step) == (snapshot.client, snapshot.step):
-                self.entries[number] = snapshot
+    def refresh(self, newer: Iterable[Snapshot]) -> None:
+        """Replace entries by newer answers about the same snapshots."""
+        by_origin = {(snapshot.client, snapshot.step): snapshot for snapshot in newer}
+        self.entries = [by_origin.get((entry.client, entry.step), entry) for entry in self.entries]
 
     def draw(self, targets_per_step: int, seed: int, client: int, step: int) -> list[int]:
         """Return which entries teach `client` at `step`: drawn without replacement, all if there are fewer."""

@@ -8,15 +8,17 @@ saving.json    while a save is under way: the names of its files and of those of
 Only files that one of the two JSON files names are ever removed (saved_files.py).
 """
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import safetensors.torch
 from torch import Tensor
 
 from manyheads.client.state import ClientState, Snapshots
+from manyheads.errors import RunError
 from manyheads.files import digest, refuse_link, write_whole
-from manyheads.runs.manifest import CHECKPOINTS, MANIFEST, ClientRecord, Manifest, state_name
+from manyheads.runs.manifest import CHECKPOINTS, FILE_NAME, MANIFEST, ClientRecord, Manifest, state_name
 from manyheads.runs.saved_files import note_names, noted_names, remove_files
 from manyheads.runs.tensors import read_state
 
@@ -36,6 +38,7 @@ class Checkpoints:
         """Write all states, and the snapshots that are new; return what the manifest says about them."""
         states = {state_name(step, number): client for number, client in enumerate(clients)}
         shown = sorted({name for client in clients for name in client.pool})
+        self._refuse_others({*shown, *states} - self.files.keys())
         note_names(self._path, {*self.files, *shown, *states})
         files = {name: self.files.get(name) or self._write(name, snapshots[name]) for name in shown}
         for name, client in states.items():
@@ -59,10 +62,22 @@ class Checkpoints:
         ]
         return clients, {name: tensors for name, tensors in loaded.items() if name.startswith("snapshot-")}
 
+    def refuse_later(self, step: int) -> None:
+        """Refuse files that are named like those of a later save: it would find them in its place."""
+        found = {path.name: FILE_NAME.fullmatch(path.name) for path in self._path.iterdir()}
+        self._refuse_others({name for name, parts in found.items() if parts and int(parts[2]) > step})
+
     def sweep(self, kept: Mapping[str, str]) -> None:
         """Remove the files that only an earlier save named, and what a killed save left half written."""
         remove_files(self._path, {*self.files, *noted_names(self._path)} - kept.keys())
         self.files = dict(kept)
+
+    def _refuse_others(self, names: Collection[str]) -> None:
+        """Refuse to replace what lies where new files are to be."""
+        there = [path for path in (self._path / name for name in sorted(names)) if os.path.lexists(path)]
+        if there:
+            more = f" (and {len(there) - 1} more)" if len(there) > 1 else ""
+            raise RunError(f"{there[0]}: is named like a file of a save that is still to come; move it away{more}")
 
     def _write(self, name: str, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> str:
         content = safetensors.torch.save(dict(tensors), metadata)

@@ -84,6 +84,7 @@ class RunFolder:
         if manifest is None:
             self._metrics.cut(0)
             self._checkpoints.sweep({})
+            self._checkpoints.refuse_later(-1)
             return None
         if manifest.data != self._data:
             raise RunError(f"{self.path}: the data have changed since this run was started; {START_AGAIN}")
@@ -91,6 +92,7 @@ class RunFolder:
         clients, snapshots = self._checkpoints.read(manifest)
         self._metrics.cut(manifest.metrics_bytes)
         self._checkpoints.sweep(manifest.files)
+        self._checkpoints.refuse_later(manifest.step)
         self.saved_step = manifest.step
         return Saved(manifest.step, manifest.seconds, clients, snapshots)
 
