@@ -20,7 +20,7 @@ from torch import Tensor
 
 from common import add_write, markdown_table, publish, spread
 from manyheads import Experiment, train
-from manyheads.engine.cuda.graphs import CudaTrainer
+from manyheads.engine.cuda.trainer import CudaTrainer
 from manyheads.engine.plain import LocalEngine, PlainTrainer
 from manyheads.engine.worker import Trainer
 from manyheads.runs.summary import Summary

@@ -23,7 +23,7 @@ import torch
 from common import add_write, markdown_table, processor_name, publish
 from manyheads import Experiment
 from manyheads.engine.base import Window
-from manyheads.engine.cuda.graphs import CudaTrainer
+from manyheads.engine.cuda.trainer import CudaTrainer
 from manyheads.engine.plain import LocalEngine, PlainTrainer
 from manyheads.setup.build import Ensemble, assemble
 

@@ -1,4 +1,4 @@
-"""What `import manyheads` offers to whoever trains from Python."""
+"""The functions that train from Python: `manyheads.train` and `manyheads.resume`."""
 
 import contextlib
 from pathlib import Path
@@ -20,15 +20,22 @@ def train(
     observer: Observer | None = None,
     **how: Unpack[EngineKeywords],
 ) -> Result:
-    """Run an experiment (or the TOML file of one) from the beginning; with a folder, record and save it there.
+    """Run an experiment from the beginning. Code that the experiment names is imported: it is your experiment.
 
-    It shows its progress, unless `progress` is false or an `observer` is told instead: a bar in a terminal and in a
-    notebook, elsewhere a line now and then on standard error.
+    Args:
+        experiment: an `Experiment`, or the path of its TOML file.
+        folder: a new folder, in which the run is recorded and saved. Without one, nothing is written.
+        progress: show a bar in a terminal or notebook, elsewhere a line now and then on standard error.
+        observer: is called instead of showing progress.
+        how: the options of the engine, which are the fields of `EngineOptions`. `engine` is "plain", "parallel",
+            "cuda" or "ray", `device` "cpu" or "cuda"; `profile` writes a trace of two steps into the folder.
 
-    `engine` is "plain", "parallel", "cuda" or "ray", `device` "cpu" or "cuda". `workers` are those of engine
-    "parallel"; `address` and `gpus_per_client` belong to engine "ray"; `precision` is that of a GPU (bf16, tf32 or
-    float32). `profile` writes a trace of two steps into the folder, beside where the time went, which
-    `summary["time"]` always says. Code that the experiment names is imported: it is your experiment.
+    >>> from manyheads import Experiment, train
+    >>> training = {"steps": 2, "warmup_steps": 0, "batch_size": 8, "public_batch_size": 8}
+    >>> tiny = Experiment(clients=2, data={"source": "digits"}, model={"width": 2}, training=training)
+    >>> result = train(tiny, progress=False)
+    >>> result.summary.steps, len(result.summary.shared_accuracy), len(result.clients)
+    (2, 5, 2)
     """
     if not isinstance(experiment, Experiment):
         experiment = Experiment.load(experiment)
@@ -45,10 +52,32 @@ def resume(
     observer: Observer | None = None,
     **how: Unpack[EngineKeywords],
 ) -> Result:
-    """Go on with a run that was stopped or killed; it ends as if it had never been.
+    """Resume a run that was stopped or killed; it ends with the same bits as one that was not.
 
-    On the engine and device that it was started on, in the same precision, unless told otherwise. Code that it names
-    is imported where you made this run here, or with `trust_code`. Progress is shown as by `train`.
+    Args:
+        folder: the run folder.
+        trust_code: import the code that the run names, even if you did not make the run on this machine.
+        progress: show progress, as `train` does.
+        observer: is called instead of showing progress.
+        how: as for `train`; by default engine, device and precision are those that the run was started with.
+
+    >>> import tempfile
+    >>> from manyheads import Experiment, Interrupted, resume, train
+    >>> from manyheads.training.observer import SilentObserver
+    >>> class StopAtOnce(SilentObserver):
+    ...     def progressed(self, client_steps):
+    ...         import signal
+    ...         signal.raise_signal(signal.SIGTERM)
+    >>> training = {"steps": 2, "warmup_steps": 0, "batch_size": 8, "public_batch_size": 8}
+    >>> tiny = Experiment(clients=2, data={"source": "digits"}, model={"width": 2}, training=training)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     try:
+    ...         _ = train(tiny, f"{folder}/run", observer=StopAtOnce())
+    ...     except Interrupted as stopped:
+    ...         print(stopped.step)
+    ...     resume(f"{folder}/run", progress=False).summary.steps
+    0
+    2
     """
     with _watching(Path(folder).name, progress, observer) as watcher:
         return start.resume(folder, EngineOptions(**how), watcher, trust_code=trust_code)
@@ -57,7 +86,7 @@ def resume(
 def _watching(
     title: str, progress: bool, observer: Observer | None
 ) -> contextlib.AbstractContextManager[Observer | None]:
-    """Who is told of a run."""
+    """Return the observer of a run, in its context."""
     if observer is None and progress:
         return progress_of(title)
     return contextlib.nullcontext(observer)

@@ -1,4 +1,4 @@
-"""What a person sees during a run: a progress bar on a terminal, plain lines elsewhere."""
+"""The screen during a run: a progress bar on a terminal or in a notebook, plain lines elsewhere."""
 
 import contextlib
 import importlib
@@ -32,13 +32,13 @@ IMAGES_SECONDS = 10.0
 
 
 class PlainConsole(Console):
-    """A console on which text is what it says: no markup, no emoji, no escape sequence in a name."""
+    """A console that prints text as it is: without markup, emoji, or the escape sequences of a name."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(highlight=False, markup=False, emoji=False, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Every cell, header and title of a table comes here; only they may have several lines."""
+        """Render a cell, header or title of a table; only these may have several lines."""
         return super().render_str("\n".join(map(printable, text.split("\n"))), **options)
 
 
@@ -48,7 +48,7 @@ class Screen:
     def __init__(self, quiet: bool, stream: TextIO | None = None) -> None:
         shown = stream or sys.stdout
         self.decorated = shown.isatty() and not quiet
-        if isinstance(shown, io.TextIOWrapper):  # a letter that the terminal's encoding lacks is no reason to end
+        if isinstance(shown, io.TextIOWrapper):  # a letter that the terminal's encoding lacks must not end the run
             shown.reconfigure(errors="backslashreplace")
         width = None if self.decorated else 200
         self.console = PlainConsole(file=stream, width=width, no_color=not self.decorated, force_jupyter=False)
@@ -65,12 +65,12 @@ class Screen:
         self.console.print(table)
 
     def show_wide(self, header: Sequence[str], lines: Sequence[Sequence[str]], title: str) -> None:
-        """Show a table of numbers; if it is wider than the screen, as several, each with the first column."""
+        """Show a table of numbers; if it is wider than the screen, as several tables, each with the first column."""
         first, *rest = ([head, *(line[number] for line in lines)] for number, head in enumerate(header))
         beginning = taken = 3 + max(map(len, first))
         parts: list[list[list[str]]] = [[]]
         for column in rest:
-            width = 3 + max([*map(len, column[1:]), *map(len, column[0].split())])  # a header may be broken, no number
+            width = 3 + max([*map(len, column[1:]), *map(len, column[0].split())])  # only headers may be broken
             if parts[-1] and taken + width >= self.console.width:
                 parts.append([])
                 taken = beginning
@@ -110,7 +110,7 @@ class Screen:
 
     @contextlib.contextmanager
     def images(self, title: str, wrong: str) -> Iterator[Callable[[int, int, int], None]]:
-        """Show the progress of work on many images, from (done, all, those with something wrong)."""
+        """Show the progress of work on many images: the callback takes the counts of done, all and wrong images."""
         if self.decorated:
             columns = (
                 TextColumn("{task.description}", markup=False),
@@ -134,9 +134,9 @@ class Screen:
 
 
 def progress_of(title: str) -> "Watcher":
-    """Return what shows a run that was started from Python, where standard output is the caller's.
+    """Return an observer that shows a run started from Python, where standard output belongs to the caller.
 
-    A bar in a notebook and in a terminal; elsewhere lines now and then, on standard error as the bar.
+    In a notebook and in a terminal it is a bar, elsewhere a line now and then; both go to standard error.
     """
     if PlainConsole().is_jupyter:
         return NotebookBar(title)
@@ -144,7 +144,7 @@ def progress_of(title: str) -> "Watcher":
 
 
 class Watcher(ABC):
-    """An observer that shows one run; the two kinds below differ in how."""
+    """An observer that shows one run: as lines, or as a bar."""
 
     def __init__(self, title: str) -> None:
         self.title = printable(title)
@@ -164,7 +164,7 @@ class Watcher(ABC):
         empty = [self._class_names[label] for label in ensemble.resolved.classes_without_samples()]
         if empty:
             shown = ", ".join(empty[:5]) + (", ..." if len(empty) > 5 else "")
-            self.line(f"warning: nobody has a private sample of class {shown}; labels count from 0")
+            self.line(f"warning: no client has a private sample of class {shown}; labels count from 0")
 
     def progressed(self, client_steps: int) -> None:
         self._since += client_steps
@@ -199,7 +199,7 @@ class Watcher(ABC):
         self.step, self._since = step, 0
 
     def _warn(self, collapsed: list[list[int]]) -> None:
-        """Name a collapsed head once, when it is first seen."""
+        """Warn of a collapsed head once, when it is first seen."""
         new = [found for found in collapsed if (found[0], found[1]) not in self._warned]
         self._warned |= {(client, head) for client, head, _ in new}
         for text in collapse_text(new, self._class_names):
@@ -230,7 +230,7 @@ class Watcher(ABC):
 
 
 class Lines(Watcher):
-    """Prints a plain line at each evaluation."""
+    """An observer that prints a plain line at each evaluation."""
 
     def __init__(self, screen: Screen, title: str) -> None:
         super().__init__(title)
@@ -270,7 +270,7 @@ class Lines(Watcher):
 
 
 class Bar(Watcher):
-    """Shows a progress bar with the losses, the accuracies and the remaining time."""
+    """An observer that shows a progress bar with losses, accuracies and the remaining time."""
 
     def __init__(self, console: Console, title: str) -> None:
         super().__init__(title)
@@ -280,7 +280,7 @@ class Bar(Watcher):
             TextColumn("{task.percentage:3.0f} %", table_column=Column(no_wrap=True)),
             TimeRemainingColumn(table_column=Column(no_wrap=True, min_width=7)),
             TextColumn("left", table_column=Column(no_wrap=True)),
-            # The only one that gives way on a narrow terminal.
+            # The only column that shrinks on a narrow terminal.
             TextColumn(
                 "{task.fields[state]}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)
             ),
@@ -288,7 +288,7 @@ class Bar(Watcher):
             refresh_per_second=4,
             transient=True,
             expand=True,
-            redirect_stdout=sys.stdout.isatty(),  # what others write into a file stays there
+            redirect_stdout=sys.stdout.isatty(),  # output that goes into a file stays there
         )
         self._task: TaskID | None = None
         self._pending, self._shown = 0, 0.0
@@ -320,7 +320,7 @@ class Bar(Watcher):
             self._draw()
 
     def _draw(self) -> None:
-        """Show the bar as it is now: on a terminal, a thread does."""
+        """Show the bar as it is now; on a terminal a thread does that."""
 
     def losses(self, losses: dict[str, float]) -> None:
         self._losses = "; ".join(f"{term} {value:.2f}" for term, value in losses.items())
@@ -330,7 +330,7 @@ class Bar(Watcher):
 
 
 class NotebookBar(Bar):
-    """Shows the bar as text below the cell of a notebook, which needs nothing but IPython."""
+    """An observer that shows the bar as text below the cell of a notebook, with nothing but IPython."""
 
     def __init__(self, title: str) -> None:
         super().__init__(PlainConsole(file=io.StringIO(), width=100, no_color=True, force_jupyter=False), title)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from manyheads.training.stop import one_thread
+from manyheads.engine.threads import one_thread
 
 Results = Iterator[Tensor]
 # batch, height and width, channels, width, heads: those of the tests, of the digits tables, and colour images

@@ -14,12 +14,12 @@ from manyheads import Experiment
 from manyheads.client.client import Client
 from manyheads.data.batches import Samples
 from manyheads.engine.plain import PlainTrainer, exchange
+from manyheads.engine.threads import one_thread
 from manyheads.exchange.named_confidences import CONFIDENCES
 from manyheads.exchange.request import Request
 from manyheads.exchange.snapshot import Snapshot
 from manyheads.setup.build import Ensemble
 from manyheads.training.loop import windows
-from manyheads.training.stop import one_thread
 from tests.conftest import TINY
 
 ALGORITHM_KNOBS: dict[str, dict[str, Any]] = {

@@ -588,7 +588,7 @@ def test_the_command_verifies(pets: Path, tmp_path: Path) -> None:
     pack_pets(pets, out)
     result = call(out, "--verify")
     assert result.exit_code == 0
-    check_line(result.output, out, "images are as they were when they were packed")
+    check_line(result.output, out, "images are unchanged since they were packed")
     content = bytearray((out / "train-images.npy").read_bytes())
     content[-1] ^= 1
     (out / "train-images.npy").write_bytes(content)

@@ -13,11 +13,11 @@ from manyheads import Experiment
 from manyheads.engine import ENGINES
 from manyheads.engine.base import Engine, Window
 from manyheads.engine.options import ResolvedOptions
-from manyheads.engine.parallel import Parallel
+from manyheads.engine.parallel import ParallelEngine
 from manyheads.engine.plain import PlainTrainer, exchange
+from manyheads.engine.threads import one_thread
 from manyheads.setup.build import Ensemble, assemble
 from manyheads.training.loop import windows
-from manyheads.training.stop import one_thread
 from tests.contracts import CASES, experiment
 
 Make = Callable[[Ensemble, ResolvedOptions], Engine]
@@ -48,7 +48,7 @@ def run(wanted: Experiment, make: Make) -> dict[str, Any]:
         scores = [vars(own) for part in range(len(ensemble.parts)) for own in engine.scores(part)]
         start = max((step for step in ensemble.resolved.exchange_steps if step < steps), default=steps - 1)
         taught = engine.taught(start, steps)
-        engine.bring_home()
+        engine.fetch_clients()
     return {
         "losses": losses,
         "terms": trained.terms,
@@ -94,7 +94,7 @@ def test_every_engine_is_tested() -> None:
 @pytest.mark.slow
 def test_workers_that_begin_with_nothing() -> None:
     """Where a process cannot be forked."""
-    found = run(experiment("groups"), lambda ensemble, options: Parallel(ensemble, options, start="spawn"))
+    found = run(experiment("groups"), lambda ensemble, options: ParallelEngine(ensemble, options, start="spawn"))
     assert_same(found, run(experiment("groups"), ENGINES["plain"]))
 
 

@@ -26,9 +26,9 @@ from manyheads.client.plan import WindowPlan
 from manyheads.config.types import CHECKED
 from manyheads.data import batches
 from manyheads.engine.base import Window
-from manyheads.engine.cuda.graphs import CudaTrainer, _stretches
-from manyheads.engine.cuda.on_host import NoPlan, NotOnHost
+from manyheads.engine.cuda.host_reads import NoPlan, NotOnHost
 from manyheads.engine.cuda.student import Student
+from manyheads.engine.cuda.trainer import CudaTrainer, _stretches
 from manyheads.engine.plain import LocalEngine, PlainTrainer
 from manyheads.engine.precision import computing_in
 from manyheads.engine.worker import Trainer
@@ -105,7 +105,7 @@ def test_how_many_steps_are_loaded_at_once_changes_nothing(
     tiny: Experiment, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, _ = run(tiny, CudaTrainer("float32"), device, torch.float64)
-    monkeypatch.setattr("manyheads.engine.cuda.graphs._capacity", lambda *_: 3)
+    monkeypatch.setattr("manyheads.engine.cuda.trainer._capacity", lambda *_: 3)
     parts, _ = run(tiny, CudaTrainer("float32"), device, torch.float64)
     assert apart(whole, parts) < 1e-12
 
@@ -118,7 +118,7 @@ def test_images_that_do_not_fit_are_streamed(
     shown = tiny.with_values(data={"augment": augment})
     expected, _ = run(shown, PlainTrainer(), "cpu", torch.float64)
     monkeypatch.setattr(batches, "DEVICE_SHARE", 0.0)
-    monkeypatch.setattr("manyheads.engine.cuda.graphs._capacity", lambda *_: 3)
+    monkeypatch.setattr("manyheads.engine.cuda.trainer._capacity", lambda *_: 3)
     if device == "cpu":
         monkeypatch.setattr(batches.Pixels, "on_device", False)
     losses, _ = run(shown, CudaTrainer("float32"), device, torch.float64)
@@ -149,7 +149,7 @@ def test_images_are_read_while_the_device_is_busy(tiny: Experiment, monkeypatch:
 
     monkeypatch.setattr(batches.Pixels, "fetch", counted)
     monkeypatch.setattr(batches.Pixels, "on_device", False)
-    monkeypatch.setattr("manyheads.engine.cuda.graphs._capacity", lambda *_: 2)
+    monkeypatch.setattr("manyheads.engine.cuda.trainer._capacity", lambda *_: 2)
     run(tiny.with_values(training={"steps": 8}), CudaTrainer("float32"), "cpu", torch.float64)
     assert happened == (["load"] * 3 + ["fetch_ahead"] * 3 + ["step"] * 6) * 4
     images = [name for name in fetched if name.startswith("images")]
@@ -168,7 +168,7 @@ def test_short_stretches_are_drawn_together(tiny: Experiment, monkeypatch: pytes
 
     monkeypatch.setattr(batches.Samples, "window", noted)
     often = tiny.with_values(data={"augment": "crop-flip"}, algorithm={"pool_every": 2}, training={"steps": 9})
-    monkeypatch.setattr("manyheads.engine.cuda.graphs._capacity", lambda *_: 6)
+    monkeypatch.setattr("manyheads.engine.cuda.trainer._capacity", lambda *_: 6)
     _, ensemble = run(often, CudaTrainer("float32"), "cpu", torch.float64)
     both, clients = 2, len(ensemble.clients)
     assert sorted(drawn) == [(0, 6)] * both * clients + [(6, 9)] * both * clients
@@ -274,7 +274,7 @@ def test_architectures_are_tried_each(tiny: Experiment, monkeypatch: pytest.Monk
     small = "tests.models.lab:Small"
     ensemble = assemble(tiny.with_values(model={"backbone": [small, small, small], "width": [4, 6, 4]}))
     trainer, tried = CudaTrainer("float32"), []
-    monkeypatch.setattr("manyheads.engine.cuda.graphs.why_not_captured", lambda step, *_: tried.append(step))
+    monkeypatch.setattr("manyheads.engine.cuda.trainer.why_not_captured", lambda step, *_: tried.append(step))
     trainer._prepare(ensemble.clients, ensemble.resolved.algorithm)
     trainer._try_each()
     assert len(tried) == 2

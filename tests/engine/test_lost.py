@@ -67,7 +67,7 @@ def test_a_killed_worker(
     experiment = tiny.with_values(training={"save_seconds": save_seconds})
     result = train(experiment, place, engine="parallel", workers=2, observer=killer)
     assert [step for step, _ in killer.back] == [back]
-    assert "was killed (SIGKILL); where memory ran out" in killer.back[0][1]
+    assert "was killed (SIGKILL); if memory ran out" in killer.back[0][1]
     assert "client-" in killer.back[0][1]
     assert decided(result) == undisturbed
     assert multiprocessing.active_children() == []

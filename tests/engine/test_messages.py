@@ -10,7 +10,7 @@ import pytest
 
 from manyheads import Experiment
 from manyheads.engine.options import EngineOptions
-from manyheads.engine.parallel import Parallel
+from manyheads.engine.parallel import ParallelEngine
 from manyheads.engine.pickling import packed
 from manyheads.engine.plain import PlainTrainer
 from manyheads.engine.ray.actor import RayWorker
@@ -37,7 +37,7 @@ def experiment(tiny: Experiment, kind: str) -> Experiment:
     return tiny.with_values(training={"public_batch_size": 64}).with_values(**KINDS[kind])
 
 
-class Watched(Parallel):
+class Watched(ParallelEngine):
     """Notes every exchange message, and how many bytes go down each pipe in one."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -70,7 +70,7 @@ def trained(wanted: Experiment) -> Iterator[tuple[Watched, Ensemble, list[np.nda
             engine.train(window, lambda _: None)
             seen += [state.tensors["values"].numpy().copy() for state in engine.states((), pools=False)[0]]
             engine.exchange(window.stop)
-        engine.bring_home()
+        engine.fetch_clients()
         yield engine, ensemble, seen
     assert multiprocessing.active_children() == []
 

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from manyheads import ConfigurationError, Experiment, resume, train
 from manyheads.cli.commands import app
+from manyheads.engine.defaults import resolve_options
 from manyheads.engine.options import EngineKeywords, EngineOptions, ResolvedOptions
 from manyheads.engine.precision import computing_in
-from manyheads.engine.resolve import resolve_options
 from manyheads.errors import Interrupted
 from manyheads.runs.events import Event
 from manyheads.runs.read import read_events

@@ -17,7 +17,7 @@ import torch
 from manyheads import Experiment, resume, train
 from manyheads.engine.failure import RemoteError, attempted
 from manyheads.engine.options import EngineOptions, ResolvedOptions
-from manyheads.engine.parallel import Parallel
+from manyheads.engine.parallel import ParallelEngine
 from manyheads.engine.pickling import packed, unpacked
 from manyheads.engine.plain import PlainTrainer
 from manyheads.engine.remote import RemoteWorker, deal
@@ -95,11 +95,11 @@ def test_a_worker_that_cannot_make_its_clients(
 
     ensemble = assemble(tiny)
     if start == "fork":
-        monkeypatch.setattr("manyheads.engine.parallel._inherited", refuse)
+        monkeypatch.setattr("manyheads.engine.parallel._forked_worker", refuse)
     else:  # what is sent does not fit what is made of it
         monkeypatch.setattr("manyheads.engine.parallel.ClientPayload.of", lambda *_: None)
     said = pytest.raises((ModelError, RuntimeError), match=r"my_lab:Net: gives nothing|the worker of client-")
-    with contextlib.closing(Parallel(ensemble, ResolvedOptions(), start=start)) as engine, said:
+    with contextlib.closing(ParallelEngine(ensemble, ResolvedOptions(), start=start)) as engine, said:
         engine.exchange(0)
     assert "Traceback" not in capfd.readouterr().err
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from manyheads import RunError, resume
-from manyheads.engine.parallel import _settled
+from manyheads.engine.parallel import _spawned_worker
 from manyheads.engine.ray.actor import search_as
 from manyheads.engine.remote import ClientPayload
 from manyheads.imports import Trust
@@ -46,9 +46,9 @@ def test_ray_actors(unfinished: Path, ray_here: None) -> None:
 def test_the_decision_travels_to_workers(unfinished: Path) -> None:
     ensemble = assemble(read_experiment(unfinished), trust=Trust("runs/stranger", trust_code=True))
     payload = ClientPayload.of(ensemble, [0], "cpu")
-    assert _settled(ensemble.resolved, payload).probes() == ensemble.probes()[:1]
+    assert _spawned_worker(ensemble.resolved, payload).probes() == ensemble.probes()[:1]
     with pytest.raises(RunError, match=r"^runs/stranger: .* would import"):
-        _settled(replace(ensemble.resolved, trust=Trust("runs/stranger")), payload)
+        _spawned_worker(replace(ensemble.resolved, trust=Trust("runs/stranger")), payload)
 
 
 def test_actors_search_where_this_process_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,7 +161,7 @@ def test_a_refused_answer_is_counted_reported_once_and_left_out(
     assert all(isinstance(e, PlaceholderSnapshot) or e.client != 1 for c in result.clients for e in c.pool.entries)
     assert pools or case == "fedmd"
     asked = [client.index for client in result.clients if client.refused]
-    said = [note for note in notes if "refused an answer and goes on without it: the message was damaged" in note]
+    said = [note for note in notes if "refused an answer and continues without it: the message was damaged" in note]
     assert len(said) == len(asked) > 0
     assert max(client.refused for client in result.clients) > 1, "more than one is told once"
     assert [told.refused for told in result.summary.clients] == [client.refused for client in result.clients]

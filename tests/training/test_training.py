@@ -184,7 +184,7 @@ def test_weights_that_are_not_numbers_are_noticed_before_they_are_used(tiny: Exp
             if self.taken == 12:  # client 2 has taken its last step of the window
                 self.clients[2].state.values[0] = float("nan")
 
-    with pytest.raises(TrainingError, match="step 3, client-2: a weight is not a number"):
+    with pytest.raises(TrainingError, match="step 3, client-2: a weight is not finite"):
         train(tiny, observer=Poison())
 
 

@@ -1,4 +1,10 @@
-"""The command line: `main` is what `manyheads` starts. It imports next to nothing, so that Ctrl-C is heard at once."""
+"""The command line. `manyheads` starts `main`, which imports next to nothing, so that Ctrl-C is heard at once.
+
+commands.py   the list of commands, and how mistakes end        options.py   options that several commands share
+runs.py       demo, run, resume, compare, evaluate, frontier, export
+data.py       split, pack                                       paper.py     reproduce
+early.py      checks before PyTorch is imported
+"""
 
 import atexit
 import os
@@ -6,15 +12,15 @@ import signal
 import sys
 from types import FrameType
 
-STOPPED = 130  # exit status, as shells have it for Ctrl-C
+STOPPED = 130  # the exit status of shells after Ctrl-C
 
 
 def main() -> None:
     """Run the command that was given."""
     before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:  # and not ignored, as by nohup
+    if before is signal.default_int_handler:  # not if it is ignored, as under nohup
         signal.signal(signal.SIGINT, _hear)
-        atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)  # Python's own end says nothing then
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)  # so that Python ends silently
     try:
         from manyheads.cli.commands import start
 
@@ -26,7 +32,7 @@ def main() -> None:
 
 
 def _hear(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt; in the middle of an import leave, since half of a module may do anything."""
+    """Raise KeyboardInterrupt, but leave in the middle of an import: a half-imported module may do anything."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             _leave()
@@ -35,7 +41,7 @@ def _hear(number: int, frame: FrameType | None) -> None:
 
 
 def _leave() -> None:
-    """End this process without anything that could raise."""
+    """End this process without running anything that could raise."""
     if sys.stdout.isatty():
         os.write(sys.stdout.fileno(), b"\x1b[?25h")  # a progress bar hides the cursor
     os.write(2, b"\nstopped\n")

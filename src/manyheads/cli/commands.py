@@ -1,4 +1,4 @@
-"""The commands. Every mistake ends in one line on standard error and exit status 2."""
+"""The commands. A mistake ends in one line on standard error and exit status 2."""
 
 import errno
 import functools
@@ -20,7 +20,7 @@ from manyheads.version import __version__
 
 NAME = "manyheads"
 MISTAKE, STOPPED = 2, 130
-OF_PRINTING = (errno.ENOSPC, errno.EPIPE, errno.EIO)  # where no file is named: those that are written name themselves
+OF_PRINTING = (errno.ENOSPC, errno.EPIPE, errno.EIO)  # if no file is named: errors of files that are written name them
 COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "run": run,
@@ -105,14 +105,14 @@ for _name, _function in COMMANDS.items():
 
 
 def start() -> None:
-    """Run the command that was given; where its output cannot be written, say so in one line."""
+    """Run the command that was given; if its output cannot be written, say so in one line."""
     try:
         app()
-    except OSError as error:  # of --help and --version
+    except OSError as error:  # from --help and --version
         print(f"error: standard output: {error.strerror or error}", file=sys.stderr)
         sys.exit(MISTAKE)
     finally:
         try:
             sys.stdout.flush()
-        except OSError:  # was told; Python would try once more when it ends
+        except OSError:  # reported already; Python would try once more when it ends
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""The commands about data: who owns what, and packing."""
+"""The commands about data: show who owns what, and pack images."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from manyheads.cli.early import check_data
-from manyheads.cli.options import ExperimentFile, Quiet, Settings, folder_given, picture_given
+from manyheads.cli.options import ExperimentFile, Overrides, Quiet, folder_given, picture_given
 from manyheads.config.data import DataConfig
 from manyheads.config.experiment import Experiment
 from manyheads.console import Screen
@@ -18,13 +18,13 @@ from manyheads.report.split_table import primary_clients, split_table
 
 def split(
     experiment: ExperimentFile,
-    settings: Settings = None,
+    settings: Overrides = None,
     plot: Annotated[
         str | None, typer.Option(metavar="FILE", help="File for the picture.", show_default="NAME-split.png")
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Show who owns which samples, before anything is trained."""
+    """Show which client owns which samples, without training."""
     screen, picture = Screen(quiet), picture_given(plot) or Path(f"{experiment.stem}-split.png")
     loaded = Experiment.load(experiment, settings or ())
     check_data(loaded.data)
@@ -33,15 +33,15 @@ def split(
     from manyheads.setup.notes import notes_of
     from manyheads.setup.resolve import resolve
 
-    checked = resolve(loaded, to_train=False)
-    parts, dataset, counts = checked.split, checked.dataset, checked.label_counts().tolist()
-    names = [checked.client_name(client) for client in range(len(counts))]
+    resolved = resolve(loaded, to_train=False)
+    parts, dataset, counts = resolved.split, resolved.dataset, resolved.label_counts().tolist()
+    names = [resolved.client_name(client) for client in range(len(counts))]
     screen.show(split_table(counts, parts.primary_labels, dataset.class_names, names))
     if any(parts.primary_labels):
         owners = primary_clients(parts.primary_labels, dataset.classes)
         screen.say("Labels by number of primary clients: " + ", ".join(f"{labels} with {n}" for n, labels in owners))
-    screen.say("Samples: " + ", ".join(f"{name} {count}" for name, count in checked.sample_counts().items()))
-    for note in notes_of(checked):
+    screen.say("Samples: " + ", ".join(f"{name} {count}" for name, count in resolved.sample_counts().items()))
+    for note in notes_of(resolved):
         screen.say(f"note: {note}")
     save_figure(split_figure(counts, parts.primary_labels, dataset.class_names, names), picture)
     screen.say(f"Picture: {picture}")
@@ -52,12 +52,12 @@ def pack_images(
     out: Annotated[str | None, typer.Argument(metavar="OUT", help="The new folder.")] = None,
     size: Annotated[int | None, typer.Option(min=1, help="Height and width.", show_default="as they are")] = None,
     source: Annotated[
-        str | None, typer.Option(help="What kind of folder WHAT is: folder, clients, huggingface, ...")
+        str | None, typer.Option(help="The kind of folder that WHAT is: folder, clients, huggingface, ...")
     ] = None,
-    settings: Settings = None,
+    settings: Overrides = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes.", show_default="one per core")] = None,
     check_only: Annotated[
-        bool, typer.Option("--verify", help="Compare every image of the packed folder WHAT with its hash.")
+        bool, typer.Option("--verify", help="Instead, compare every image of the packed folder WHAT with its hash.")
     ] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -71,7 +71,7 @@ def pack_images(
             damaged = verify(what, progress)
         if damaged:
             raise DataError(f"{what}: {len(damaged)} images are damaged, the first {damaged[0]}; pack it again")
-        screen.say(f"{what}: all {read_card(what).images:,} images are as they were when they were packed.")
+        screen.say(f"{what}: all {read_card(what).images:,} images are unchanged since they were packed.")
         return
     place = folder_given(out, "OUT")
     if place is None:
@@ -88,7 +88,7 @@ def pack_images(
 
 
 def _data_of(what: Path, source: str | None, settings: list[str]) -> DataConfig:
-    """Return `[data]` of an experiment, or for a path on the command line."""
+    """Return `[data]` of an experiment, or one for a path on the command line."""
     if what.suffix == ".toml":
         if source is not None:
             settings = [*settings, f"data.source={source}"]

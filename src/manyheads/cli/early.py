@@ -1,4 +1,4 @@
-"""What can be found wrong before PyTorch is imported: a mistake is answered at once.
+"""Checks that need no PyTorch, so that a mistake is answered at once.
 
 Whoever runs the experiment checks all of it again, with what only its algorithm and its data can tell.
 """

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share."""
+"""The arguments and options that several commands share."""
 
 import functools
 import inspect
@@ -15,7 +15,7 @@ from manyheads.errors import ConfigurationError
 
 ExperimentFile = Annotated[Path, typer.Argument(metavar="EXPERIMENT.toml", help="An experiment file.")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
-Settings = Annotated[
+Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY.PATH=VALUE", help="Replace a key, such as training.steps=200."),
 ]
@@ -36,9 +36,9 @@ def check_seeds(seeds: int | None) -> None:
 
 
 AS_STARTED = "as it was started"
-# The fields of EngineOptions: the type of each, what it is, and what is usual.
+# The fields of EngineOptions: type, help text, and the default as --help shows it.
 OF_ENGINES: dict[str, tuple[Any, str, str | bool]] = {
-    "engine": (str | None, f"Where clients train: {', '.join(ENGINES)}.", "plain"),
+    "engine": (str | None, f"How clients are trained: {', '.join(ENGINES)}.", "plain"),
     "device": (str | None, "cpu or cuda.", "cuda with --engine cuda, otherwise cpu"),
     "workers": (int | None, "Number of processes of --engine parallel.", "one per core"),
     "address": (str | None, "HOST:PORT of a cluster for --engine ray.", "RAY_ADDRESS, or this machine"),
@@ -47,15 +47,15 @@ OF_ENGINES: dict[str, tuple[Any, str, str | bool]] = {
         "GPUs per client for --engine ray --device cuda, such as 0.25.",
         "divided evenly",
     ),
-    "precision": (str | None, "How a GPU computes: bf16, tf32 or float32.", "bf16"),
+    "precision": (str | None, "Precision of a GPU: bf16, tf32 or float32.", "bf16"),
     "profile": (bool, "Show where the time goes; write a torch trace of two steps.", False),
 }
 
 
 def engine_options(*names: str, **usual: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command, in place of its parameter `options`, an option for each field of EngineOptions, or the named.
+    """Replace the parameter `options` of a command by an option for each field of EngineOptions, or for those named.
 
-    `usual` says what this command takes where nothing is said.
+    `usual` holds the defaults that --help shows for this command.
     """
     chosen = names or tuple(OF_ENGINES)
 
@@ -76,7 +76,7 @@ def engine_options(*names: str, **usual: str) -> Callable[[Callable[..., None]],
 
 
 def _option(name: str, usual: str | None) -> inspect.Parameter:
-    """A parameter as typer reads it from the signature of a command."""
+    """Return a parameter as typer reads it from the signature of a command."""
     kind, text, default = OF_ENGINES[name]
     option = typer.Option(f"--{name.replace('_', '-')}", help=text, show_default=usual or default)
     unsaid = False if kind is bool else None
@@ -84,20 +84,20 @@ def _option(name: str, usual: str | None) -> inspect.Parameter:
 
 
 def folder_given(text: str | None, option: str = "--out") -> Path | None:
-    """Return the folder that an option names. An empty one is mostly a variable of the shell that is not set."""
+    """Return the folder that an option names. An empty name usually comes from a shell variable that is not set."""
     if text is not None and not text.strip():
         raise ConfigurationError(f"{option}: is empty; give a folder, or leave the option out")
     return None if text is None else Path(text)
 
 
 def picture_given(text: str | None) -> Path | None:
-    """Return the file that --plot names, found to be one that can become a PNG picture."""
+    """Return the file that --plot names, or refuse one that cannot become a PNG picture."""
     if text is None:
         return None
     if Path(text).suffix.lower() != ".png":
         raise ConfigurationError(f"--plot {text}: pictures are PNG files; give a name such as picture.png")
     if Path(text).exists() and not Path(text).is_file():
-        raise ConfigurationError(f"--plot {text}: is there and is not a file; give another name")
+        raise ConfigurationError(f"--plot {text}: exists and is not a file; give another name")
     return Path(text)
 
 

@@ -15,7 +15,7 @@ from manyheads.errors import ConfigurationError
 def reproduce(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME...]", help="A name of --list, or Table 5, Fig. 4, Section 4.3; or all."),
+        typer.Argument(metavar="[NAME...]", help="A name from --list, or Table 5, Fig. 4, Section 4.3; or all."),
     ] = None,
     show_list: Annotated[bool, typer.Option("--list", help="List tables and figures; with NAME, its cells.")] = False,
     toml: Annotated[bool, typer.Option("--toml", help="Print the cell of --only as an experiment to run.")] = False,
@@ -46,7 +46,7 @@ def reproduce(
     again: Annotated[
         bool, typer.Option("--again", help="Run stored cells, too; if it is stopped, it continues.")
     ] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Accept stored results of other code.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Accept stored results that other code made.")] = False,
     show_stored: Annotated[bool, typer.Option("--show", help="Show what is stored; run nothing.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Run stored cells again and compare every number.")] = False,
     steps: Annotated[
@@ -89,7 +89,7 @@ def reproduce(
         raise ConfigurationError("--try takes steps, --list and --show run nothing; leave one of them out")
     if verify and (show_list or show_stored or again or keep or steps is not None):
         raise ConfigurationError("--verify runs what is stored; leave out --list, --show, --again, --keep and --try")
-    # A mistake in a name is told before anything heavy is imported.
+    # A mistake in a name is reported before anything heavy is imported.
     if toml:
         only_cell(asked)
     elif names or not (show_list or page is not None):

@@ -1,6 +1,6 @@
-"""The commands about runs: start them, continue them, compare and export what they produced.
+"""The commands about runs: start and continue them, compare and export their results.
 
-What is heavy is imported when the arguments are found good: a mistake is answered at once.
+Heavy modules are imported once the arguments have been checked, so that a mistake is answered at once.
 """
 
 import json
@@ -16,10 +16,10 @@ from manyheads.cli.options import (
     AS_STARTED,
     DeviceName,
     ExperimentFile,
+    Overrides,
     Quiet,
     RunPath,
     Seeds,
-    Settings,
     TrustCode,
     check_seeds,
     client_given,
@@ -97,7 +97,7 @@ def demo(
 @engine_options()
 def run(
     experiment: ExperimentFile,
-    settings: Settings = None,
+    settings: Overrides = None,
     seeds: Seeds = 1,
     out: Annotated[str | None, typer.Option(metavar="FOLDER", help="The run folder.", show_default="runs/NAME")] = None,
     *,
@@ -141,7 +141,7 @@ def _run_seeds(screen: Screen, loaded: Experiment, seeds: int, folder: Path, opt
 
 @engine_options(engine=AS_STARTED, device=AS_STARTED, precision=AS_STARTED)
 def resume_run(folder: RunPath, *, options: EngineOptions, trust_code: TrustCode = False, quiet: Quiet = False) -> None:
-    """Continue a run that was stopped or killed; it ends with the same bits as one that never was."""
+    """Continue a run that was stopped or killed; it ends with the same bits as an uninterrupted one."""
     screen = Screen(quiet)
     read_experiment(folder)
     if (folder / "summary.json").exists():
@@ -189,7 +189,7 @@ def evaluate_run(
     trust_code: TrustCode = False,
     quiet: Quiet = False,
 ) -> None:
-    """Evaluate a finished run again: every head on everybody's data, hop by hop; write RUN/evaluation.json."""
+    """Evaluate a finished run again: every head on every client's data, by hops; write RUN/evaluation.json."""
     screen = Screen(quiet)
     check_device(device)
     check_gpu(device)
@@ -199,14 +199,14 @@ def evaluate_run(
 
     judged = reevaluate(folder, device=device, with_probe=with_probe, trust_code=trust_code)
     write_whole(folder / "evaluation.json", json.dumps(judged.measured, indent=1).encode())
-    _show_tables(screen, judged.summary.model_copy(update={"taught": None}))  # that was counted while it trained
+    _show_tables(screen, judged.summary.model_copy(update={"taught": None}))  # teachers were counted during training
     screen.say(f"Written: {folder / 'evaluation.json'}")
 
 
 @engine_options("engine", "device", "workers", "address", "gpus_per_client", "precision")
 def frontier(
     experiment: ExperimentFile,
-    settings: Settings = None,
+    settings: Overrides = None,
     seeds: Seeds = 1,
     out: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="Folder for its runs.", show_default="runs/NAME-frontier")
@@ -215,7 +215,7 @@ def frontier(
     options: EngineOptions,
     quiet: Quiet = False,
 ) -> None:
-    """Show bytes against accuracy: smaller and smaller exchanges, gossip averaging, and FedAvg (complete graph)."""
+    """Show accuracy against bytes: smaller and smaller exchanges, gossip averaging, and FedAvg (complete graph)."""
     check_seeds(seeds)
     screen, started = Screen(quiet), Experiment.load(experiment, settings or ())
     folder = folder_given(out) or Path("runs") / f"{experiment.stem}-frontier"
@@ -230,7 +230,7 @@ def frontier(
     loaded = resolve(started)
     made = frontier_points(loaded.experiment, loaded.dataset.classes)
     places = {name: folder / slug(name) for name in made}
-    for name, cell in made.items():  # all of them before the first is run
+    for name, cell in made.items():  # check all of them before the first is run
         check_same_experiment(resolve(cell.experiment, loaded=loaded).experiment, places[name])
     summaries: dict[str, list[Summary]] = {name: [] for name in made}
     try:
@@ -298,7 +298,7 @@ def _show_result(screen: Screen, result: "Result", folder: Path, *, profile: boo
 
 
 def _show_tables(screen: Screen, summary: Summary) -> None:
-    """Show accuracies; if clients learn from each other, also hop by hop, and who taught whom."""
+    """Show accuracies; if clients learn from each other, also by hops, and who taught whom."""
     screen.show(run_table(summary))
     for text in after_text(summary):
         screen.say(text)

@@ -1,4 +1,4 @@
-"""Engines by name: ways to run the same window. Each is imported when it is asked for, PyTorch with it.
+"""Engines by name: ways to run the same window. An engine, and PyTorch with it, is imported when it is asked for.
 
 `plain`, the reference, is one worker in this process (plain.py); the workers of `parallel` are processes, those of
 `ray` are actors (remote.py is what both share). `cuda` is one worker in this process with another trainer, which runs
@@ -22,13 +22,13 @@ def _plain(ensemble: "Ensemble", options: "ResolvedOptions") -> "Engine":
 
 
 def _parallel(ensemble: "Ensemble", options: "ResolvedOptions") -> "Engine":
-    from manyheads.engine.parallel import Parallel
+    from manyheads.engine.parallel import ParallelEngine
 
-    return Parallel(ensemble, options)
+    return ParallelEngine(ensemble, options)
 
 
 def _cuda(ensemble: "Ensemble", options: "ResolvedOptions") -> "Engine":
-    from manyheads.engine.cuda.graphs import CudaTrainer
+    from manyheads.engine.cuda.trainer import CudaTrainer
     from manyheads.engine.plain import LocalEngine
 
     return LocalEngine(ensemble, CudaTrainer(options.precision), options.precision)

@@ -1,4 +1,4 @@
-"""How many processor cores there are to use."""
+"""The processor cores that may be used."""
 
 import os
 
@@ -6,12 +6,12 @@ from manyheads.errors import ConfigurationError
 
 
 def usable_cores() -> int:
-    """Those that this process may run on."""
+    """Return the number of cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def number_of_workers(asked: int | None, nodes: int) -> int:
-    """As many as were asked for; otherwise one for each core that this process may use."""
+    """Return the number of workers: as many as were asked for, by default one per usable core."""
     if asked is None:
         return min(usable_cores(), nodes)
     if not 1 <= asked <= nodes:

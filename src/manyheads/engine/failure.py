@@ -1,4 +1,4 @@
-"""Errors on their way home from another process."""
+"""Errors that travel from another process to this one."""
 
 import traceback
 from collections.abc import Callable
@@ -11,9 +11,9 @@ from manyheads.memory import enough_memory
 
 @dataclass(frozen=True)
 class RemoteError:
-    """An error on its way home."""
+    """An error of another process, in a form that travels."""
 
-    kind: type[ManyheadsError] | None  # one of ours, whose text says all
+    kind: type[ManyheadsError] | None  # one of ours, whose text says everything
     text: str
     where: str  # its traceback
 
@@ -35,7 +35,7 @@ class RemoteTraceback(Exception):
 
 
 def attempted(call: Callable[[], Any]) -> Any:
-    """What a call gives, or how it failed."""
+    """Return the result of a call, or the error in which it ended."""
     try:
         with enough_memory():
             return call()

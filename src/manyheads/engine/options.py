@@ -1,4 +1,4 @@
-"""What a person may tell an engine. It is checked without PyTorch, so that a mistake is answered at once."""
+"""The options of engines. They are checked without PyTorch, so that a mistake is answered at once."""
 
 from dataclasses import dataclass
 from typing import TypedDict
@@ -25,14 +25,23 @@ class EngineKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """How windows are run; each engine reads what concerns it. None: as is usual, or as a run was started."""
+    """The options that say how windows are run; an engine refuses what belongs to another.
+
+    None stands for the default or, on resuming, for what the run was started with.
+
+    >>> EngineOptions(engine="parallel", workers=2).workers
+    2
+    >>> EngineOptions(engine="plain", workers=2)
+    Traceback (most recent call last):
+    manyheads.errors.ConfigurationError: --workers 2: belongs to --engine parallel, not to plain; leave it out
+    """
 
     engine: str | None = None  # plain, parallel, cuda or ray
     device: str | None = None  # cpu or cuda
-    workers: int | None = None  # parallel: how many processes; None: as many as there are cores
-    address: str | None = None  # ray: HOST:PORT of a cluster that is there already; None: one on this machine
-    gpus_per_client: float | None = None  # ray: a share, or several; None: what there is, divided evenly
-    precision: str | None = None  # in which a GPU computes: bf16, tf32 or float32
+    workers: int | None = None  # parallel: the number of processes; None: one per core
+    address: str | None = None  # ray: HOST:PORT of a running cluster; None: one on this machine
+    gpus_per_client: float | None = None  # ray: may be a fraction; None: all GPUs, divided evenly
+    precision: str | None = None  # of a GPU: bf16, tf32 or float32
     profile: bool = False  # write a trace of two steps into the run folder
 
     def __post_init__(self) -> None:
@@ -62,7 +71,7 @@ class EngineOptions:
 
 @dataclass(frozen=True)
 class ResolvedOptions(EngineOptions):
-    """The same with nothing left open that every engine reads: what `resolve_options` makes."""
+    """The options of engines with all defaults filled in, as `resolve_options` makes them."""
 
     engine: str = "plain"
     device: str = "cpu"
@@ -70,7 +79,7 @@ class ResolvedOptions(EngineOptions):
 
 
 def _check_together(options: EngineOptions, engine: str) -> None:
-    """Refuse what an engine does not understand."""
+    """Refuse options that do not go with an engine, or not with each other."""
     belongs = {
         "workers": (options.workers, "parallel"),
         "address": (options.address, "ray"),

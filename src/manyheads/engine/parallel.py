@@ -1,4 +1,4 @@
-"""The parallel engine: clients dealt out to worker processes, one thread each, that keep them for the whole run.
+"""The parallel engine: clients are dealt out to worker processes, one thread each, that keep them for the whole run.
 
 Processes, not threads. On two cores, two threads made 1.36 to 1.49 times the client-steps/s of the plain loop on the
 demo's model and two processes 1.67 to 1.80 times: much of a small step is Python, which one thread at a time runs. On
@@ -27,26 +27,26 @@ from manyheads.engine.base import Progress
 from manyheads.engine.cores import number_of_workers
 from manyheads.engine.failure import RemoteError, attempted
 from manyheads.engine.options import ResolvedOptions
-from manyheads.engine.pipe import ProgressTeller, Reply, receive, send
+from manyheads.engine.pipe import ProgressReporter, Reply, receive, send
 from manyheads.engine.plain import PlainTrainer
-from manyheads.engine.remote import ClientPayload, Remote, RemoteWorker
+from manyheads.engine.remote import ClientPayload, RemoteEngine, RemoteWorker
 from manyheads.errors import WorkerLost
 from manyheads.setup.build import Ensemble
 
-GOODBYE_SECONDS = 5.0  # that a worker may take to end
+GOODBYE_SECONDS = 5.0  # a worker may take this long to end
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
 class WorkerProcess:
-    """A process, and the pipes to it."""
+    """A worker process, and the pipes to it."""
 
     process: BaseProcess | subprocess.Popen[bytes]
     connection: Connection
-    beside: Connection  # to a thread that answers while the worker is busy
+    side: Connection  # to a thread that answers while the worker is busy
 
     def exit_code(self, seconds: float | None) -> int | None:
-        """Once it has ended, for which it has so many seconds; minus the signal where it was killed."""
+        """Return the exit code of a process that ends within so many seconds; minus the signal if it was killed."""
         if isinstance(self.process, BaseProcess):
             self.process.join(seconds)
             return self.process.exitcode
@@ -56,7 +56,7 @@ class WorkerProcess:
             return None
 
 
-class Parallel(Remote):
+class ParallelEngine(RemoteEngine):
     """Worker processes on this machine."""
 
     def __init__(self, ensemble: Ensemble, options: ResolvedOptions, start: str | None = None) -> None:
@@ -71,100 +71,100 @@ class Parallel(Remote):
                     self._fork(members)
                 else:
                     self._spawn()
-            if start == "spawn":  # all are on their way before the first one listens
+            if start == "spawn":  # all have been started before the first one listens
                 for worker, members in enumerate(self._clients):
-                    self._tell(worker, (ensemble.resolved, ClientPayload.of(ensemble, members, "cpu")))
+                    self._send(worker, (ensemble.resolved, ClientPayload.of(ensemble, members, "cpu")))
         except BaseException:
             self.close()
             raise
 
     def _fork(self, members: Sequence[int]) -> None:
-        """A worker that has all that is here: nothing is copied before it is changed."""
+        """Start a worker that shares the memory of this process: nothing is copied before it is changed."""
         context = multiprocessing.get_context("fork")
-        (ours, theirs), (beside, their_beside) = context.Pipe(), context.Pipe()
-        others = [pipe for other in self._workers for pipe in (other.connection, other.beside)]
-        make = partial(_inherited, self._ensemble, members)
-        arguments = (theirs, their_beside, [*others, ours, beside], make)
-        process = context.Process(target=_work, args=arguments, daemon=True)
+        (ours, theirs), (side, their_side) = context.Pipe(), context.Pipe()
+        others = [pipe for other in self._workers for pipe in (other.connection, other.side)]
+        make = partial(_forked_worker, self._ensemble, members)
+        arguments = (theirs, their_side, [*others, ours, side], make)
+        process = context.Process(target=_serve, args=arguments, daemon=True)
         with _without_signals(), warnings.catch_warnings():
-            # That other threads may hold locks, of which a worker uses none.
+            # Python warns that other threads may hold locks; a worker uses none of those.
             warnings.simplefilter("ignore", DeprecationWarning)
             process.start()
         theirs.close()
-        their_beside.close()
-        self._workers.append(WorkerProcess(process, ours, beside))
+        their_side.close()
+        self._workers.append(WorkerProcess(process, ours, side))
 
     def _spawn(self) -> None:
-        """A worker that begins with nothing. Unlike multiprocessing's, it does not import the program's main file."""
+        """Start a worker in a fresh process. Unlike multiprocessing's, it does not import the program's main file."""
         context = multiprocessing.get_context("spawn")
-        (ours, theirs), (beside, their_beside) = context.Pipe(), context.Pipe()
-        given = theirs.fileno(), their_beside.fileno()
+        (ours, theirs), (side, their_side) = context.Pipe(), context.Pipe()
+        given = theirs.fileno(), their_side.fileno()
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         process = subprocess.Popen(
-            # -P: it imports what this process would, and not first what lies in the working folder.
-            [sys.executable, "-P", "-c", f"from manyheads.engine.parallel import begin; begin{given}"],
+            # -P: it imports what this process would import, and not what lies in the working folder.
+            [sys.executable, "-P", "-c", f"from manyheads.engine.parallel import serve_spawned; serve_spawned{given}"],
             stdin=subprocess.DEVNULL,
             pass_fds=given,
             env={**os.environ, "PYTHONPATH": path},
-            start_new_session=True,  # out of reach of Ctrl-C, also while it begins
+            start_new_session=True,  # out of reach of Ctrl-C, also while it starts
         )
         theirs.close()
-        their_beside.close()
-        self._workers.append(WorkerProcess(process, ours, beside))
+        their_side.close()
+        self._workers.append(WorkerProcess(process, ours, side))
 
-    def ask_beside(self, method: str, *arguments: Any) -> list[Any]:
+    def ask_while_busy(self, method: str, *arguments: Any) -> list[Any]:
         everybody = range(len(self._workers))
-        self._busy.update(everybody)  # whatever they do, nobody waits for it any more
+        self._busy.update(everybody)  # nobody waits any more for what they do
         for worker in everybody:
-            self._tell(worker, (method, arguments), beside=True)
-        return [self._good(worker, self._hear(worker, beside=True)) for worker in everybody]
+            self._send(worker, (method, arguments), side=True)
+        return [self._value_of(worker, self._receive(worker, side=True)) for worker in everybody]
 
     def ask(self, method: str, arguments: Mapping[int, tuple[Any, ...]], progress: Progress | None = None) -> list[Any]:
         for worker, given in arguments.items():
             self._busy.add(worker)
-            self._tell(worker, (method, given, progress is not None))
+            self._send(worker, (method, given, progress is not None))
         answers: dict[int, Any] = {}
         while len(answers) < len(arguments):
             waiting = {self._workers[worker].connection: worker for worker in arguments if worker not in answers}
             for connection in wait(list(waiting)):
                 worker = waiting[connection]  # type: ignore[index]
-                message = self._hear(worker)
+                message = self._receive(worker)
                 if isinstance(message, Reply):
                     answers[worker] = message.value
                     self._busy.discard(worker)
                 if progress is not None and message.client_steps:
                     progress(message.client_steps)
-        return [self._good(worker, answers[worker]) for worker in arguments]
+        return [self._value_of(worker, answers[worker]) for worker in arguments]
 
     def close(self) -> None:
         atexit.unregister(self.close)
         for process in self._workers:
             process.connection.close()
-            process.beside.close()
+            process.side.close()
         for worker, process in enumerate(self._workers):
-            if worker in self._busy:  # somebody left in the middle of a window
+            if worker in self._busy:  # the run ended in the middle of a window
                 process.process.kill()
             if process.exit_code(GOODBYE_SECONDS) is None:
                 process.process.kill()
                 process.exit_code(None)
         self._workers = []
 
-    def _good(self, worker: int, answer: Any) -> Any:
+    def _value_of(self, worker: int, answer: Any) -> Any:
         if isinstance(answer, RemoteError):
             raise answer.error(f"the worker of {self._names(worker)}")
         return answer
 
-    def _tell(self, worker: int, message: Any, *, beside: bool = False) -> None:
+    def _send(self, worker: int, message: Any, *, side: bool = False) -> None:
         process = self._workers[worker]
         try:
-            send(process.beside if beside else process.connection, message)
+            send(process.side if side else process.connection, message)
         except OSError:
             raise self._lost(worker) from None
 
-    def _hear(self, worker: int, *, beside: bool = False) -> Any:
+    def _receive(self, worker: int, *, side: bool = False) -> Any:
         process = self._workers[worker]
         try:
-            return receive(process.beside if beside else process.connection)
+            return receive(process.side if side else process.connection)
         except (EOFError, OSError):
             raise self._lost(worker) from None
 
@@ -173,74 +173,74 @@ class Parallel(Remote):
         how = f"ended by itself (exit code {code})"
         if code is not None and code < 0:
             how = f"was killed ({signal.Signals(-code).name})"
-        hint = "; where memory ran out, fewer --workers need less" if code == -signal.SIGKILL else ""
+        hint = "; if memory ran out, fewer --workers need less" if code == -signal.SIGKILL else ""
         return WorkerLost(f"the worker of {self._names(worker)} {how}{hint}")
 
 
 def start_method() -> str:
-    """Fork where that is sound: it shares the data and imports nothing twice.
+    """Return "fork" where that is safe: it shares the data and imports nothing twice. Otherwise return "spawn".
 
-    Where there is a GPU, PyTorch's backward pass has started threads that a fork would lose.
+    On a machine with a GPU, PyTorch's backward pass has started threads that a fork would lose.
     """
     return "fork" if sys.platform == "linux" and not torch.cuda.is_available() else "spawn"
 
 
-def begin(descriptor: int, beside: int) -> None:
-    """The life of a worker that began with nothing."""
-    _work(Connection(descriptor), Connection(beside), [], None)
+def serve_spawned(descriptor: int, side: int) -> None:
+    """Run a worker in a fresh process, which receives its clients through the pipe."""
+    _serve(Connection(descriptor), Connection(side), [], None)
 
 
-def _work(
+def _serve(
     connection: Connection,
-    beside: Connection,
+    side: Connection,
     inherited: Sequence[Connection],
     make: Callable[[], RemoteWorker] | None,
 ) -> None:
-    """The life of a worker: it ends when nobody is at the other end any more."""
-    for other in inherited:  # otherwise the pipes of the dead would stay open
+    """Run a worker until nobody is at the other end of its pipe any more."""
+    for other in inherited:  # otherwise the pipes of dead workers would stay open
         other.close()
-    for number in SIGNALS:  # Ctrl-C reaches the whole group; what follows from it is for the parent to say
+    for number in SIGNALS:  # Ctrl-C reaches the whole process group; the parent decides what follows
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     torch.set_num_threads(1)
     with contextlib.suppress(EOFError, OSError):
-        worker = attempted(make if make is not None else lambda: _settled(*receive(connection)))
-        threading.Thread(target=_answer_beside, args=(beside, worker), daemon=True).start()
+        worker = attempted(make if make is not None else lambda: _spawned_worker(*receive(connection)))
+        threading.Thread(target=_answer_while_busy, args=(side, worker), daemon=True).start()
         while True:
             method, arguments, watched = receive(connection)
-            teller = ProgressTeller(connection)
-            further = (teller,) if watched else ()
+            reporter = ProgressReporter(connection)
+            further = (reporter,) if watched else ()
             with contextlib.nullcontext() if isinstance(worker, RemoteError) else worker.at_work:
                 value = _answer(worker, method, *arguments, *further)
-            send(connection, Reply(value, teller.untold))
+            send(connection, Reply(value, reporter.unreported))
 
 
 def _answer(worker: RemoteWorker | RemoteError, method: str, *arguments: Any) -> Any:
-    """What a worker answers, or why it could not make its clients."""
+    """Return a worker's answer, or the error that kept it from making its clients."""
     return worker if isinstance(worker, RemoteError) else attempted(partial(getattr(worker, method), *arguments))
 
 
-def _answer_beside(beside: Connection, worker: RemoteWorker | RemoteError) -> None:
+def _answer_while_busy(side: Connection, worker: RemoteWorker | RemoteError) -> None:
     """Answer, in a thread of its own, what is asked while the worker may be busy."""
     with contextlib.suppress(EOFError, OSError):
         while True:
-            method, arguments = receive(beside)
-            send(beside, _answer(worker, method, *arguments))
+            method, arguments = receive(side)
+            send(side, _answer(worker, method, *arguments))
 
 
-def _inherited(ensemble: Ensemble, members: Sequence[int]) -> RemoteWorker:
-    """Of a fork."""
+def _forked_worker(ensemble: Ensemble, members: Sequence[int]) -> RemoteWorker:
+    """Make the worker of a forked process, whose clients are there already."""
     return RemoteWorker(replace(ensemble, clients=[ensemble.clients[member] for member in members]), PlainTrainer())
 
 
-def _settled(resolved: Any, payloads: ClientPayload) -> RemoteWorker:
-    """Of a process that began with nothing."""
-    return RemoteWorker(payloads.unpacked(resolved), PlainTrainer())
+def _spawned_worker(resolved: Any, payload: ClientPayload) -> RemoteWorker:
+    """Make the worker of a fresh process from what was sent to it."""
+    return RemoteWorker(payload.unpacked(resolved), PlainTrainer())
 
 
 @contextlib.contextmanager
 def _without_signals() -> Iterator[None]:
-    """A worker that has just begun must not take a Ctrl-C for its own: it waits until it knows what to do with it."""
+    """Block signals while a worker starts, so that Ctrl-C does not reach it before it ignores that."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield

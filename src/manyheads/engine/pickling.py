@@ -1,4 +1,4 @@
-"""Values as bytes, with large arrays beside them, for processes that trust each other."""
+"""Pickling values into bytes, with large arrays apart, for processes that trust each other."""
 
 import pickle
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class Packer(pickle.Pickler):
-    """Tensors travel as the arrays that they are, arrays that are mapped from a file as its path."""
+    """A pickler that sends tensors as arrays, and arrays that are mapped from a file as its path."""
 
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is Tensor and obj.dtype != torch.bfloat16:
@@ -22,16 +22,16 @@ class Packer(pickle.Pickler):
 
 
 def packed(value: Any) -> tuple[bytes, list[pickle.PickleBuffer]]:
-    """Bytes, and beside them the contents of large arrays, which are not copied."""
+    """Return a value as bytes, and apart from them the contents of large arrays, which are not copied."""
     body, buffers = BytesIO(), list[pickle.PickleBuffer]()
 
-    def beside(buffer: pickle.PickleBuffer) -> bool:
+    def in_band(buffer: pickle.PickleBuffer) -> bool:
         if small := buffer.raw().nbytes < 4096:
-            return small  # among the bytes
+            return small
         buffers.append(buffer)
         return small
 
-    Packer(body, protocol=5, buffer_callback=beside).dump(value)
+    Packer(body, protocol=5, buffer_callback=in_band).dump(value)
     return body.getvalue(), buffers
 
 

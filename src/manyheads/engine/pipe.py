@@ -1,4 +1,4 @@
-"""Messages through the pipe between a run and a worker process."""
+"""The messages through the pipe between a run and a worker process."""
 
 import struct
 import time
@@ -8,26 +8,26 @@ from typing import Any
 
 from manyheads.engine.pickling import packed, unpacked
 
-PROGRESS_SECONDS = 0.1  # between two messages about the steps that were taken
+PROGRESS_SECONDS = 0.1  # between two messages about client-steps
 
 
 @dataclass(frozen=True)
 class StepsTaken:
-    """So many more client-steps were taken."""
+    """A message that this many more client-steps were taken."""
 
     client_steps: int
 
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer, and the client-steps that were not told yet."""
+    """An answer, and the client-steps that were not reported yet."""
 
     value: Any
     client_steps: int
 
 
 def send(connection: Connection, message: Any) -> None:
-    """A message, and after it the contents of its large arrays as they lie in memory."""
+    """Send a message, and after it the contents of its large arrays as they lie in memory."""
     body, buffers = packed(message)
     contents = [buffer.raw() for buffer in buffers]
     connection.send_bytes(
@@ -46,15 +46,15 @@ def receive(connection: Connection) -> Any:
     return unpacked(header[8 * (1 + count) :], buffers)
 
 
-class ProgressTeller:
-    """Tells the parent how many client-steps were taken, now and then."""
+class ProgressReporter:
+    """A callback that reports client-steps to the parent now and then."""
 
     def __init__(self, connection: Connection) -> None:
-        self._connection, self._told, self.untold = connection, time.perf_counter(), 0
+        self._connection, self._reported, self.unreported = connection, time.perf_counter(), 0
 
     def __call__(self, client_steps: int) -> None:
-        self.untold += client_steps
+        self.unreported += client_steps
         now = time.perf_counter()
-        if now - self._told >= PROGRESS_SECONDS:
-            send(self._connection, StepsTaken(self.untold))
-            self._told, self.untold = now, 0
+        if now - self._reported >= PROGRESS_SECONDS:
+            send(self._connection, StepsTaken(self.unreported))
+            self._reported, self.unreported = now, 0

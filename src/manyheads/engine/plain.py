@@ -16,7 +16,7 @@ from manyheads.setup.build import Ensemble
 
 
 class PlainTrainer:
-    """One client after another in plain PyTorch."""
+    """A trainer that trains one client after another in plain PyTorch."""
 
     encodes = True
 
@@ -47,7 +47,7 @@ class PlainTrainer:
 
 
 class LocalEngine(Engine):
-    """All clients as one worker in this process; how a window is run is the trainer's business."""
+    """An engine with all clients in one worker in this process; its trainer decides how a window is run."""
 
     def __init__(self, ensemble: Ensemble, trainer: Trainer, precision: str = "float32") -> None:
         self._precision, self._device = precision, ensemble.clients[0].state.values.device
@@ -63,17 +63,17 @@ class LocalEngine(Engine):
         said, self._trainer.notes = self._trainer.notes, []
         return [*said, *super().notes()]
 
-    def ask_beside(self, method: str, *arguments: Any) -> list[Any]:
+    def ask_while_busy(self, method: str, *arguments: Any) -> list[Any]:
         with computing_in(self._precision, self._device):
             return [getattr(self._worker, method)(*arguments)]
 
     def close(self) -> None:
-        pass  # what is here goes with this process
+        pass  # nothing outlives this process
 
-    def bring_home(self) -> None:
-        pass  # where they are
+    def fetch_clients(self) -> None:
+        pass  # they are here
 
 
 def exchange(ensemble: Ensemble, step: int) -> None:
-    """What clients that all live here exchange before `step`, if anything is due."""
+    """Let clients that all live in this process exchange what is due before `step`."""
     LocalEngine(ensemble, PlainTrainer()).exchange(step)

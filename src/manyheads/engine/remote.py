@@ -1,4 +1,4 @@
-"""What engines share whose workers live in other processes: who gets which clients, what travels, and how it fails."""
+"""The base of engines whose workers live in other processes: dealing out clients, and what travels to workers."""
 
 import threading
 from collections.abc import Container, Sequence
@@ -19,8 +19,8 @@ from manyheads.setup.build import Ensemble, build_ensemble
 from manyheads.setup.resolved import ResolvedExperiment
 
 
-class Remote(Engine):
-    """Workers in other processes. The clients of this process keep their first weights until they are brought home."""
+class RemoteEngine(Engine):
+    """An engine with workers in other processes. The clients here keep their initial weights until they are fetched."""
 
     can_lose_workers = True
 
@@ -29,19 +29,19 @@ class Remote(Engine):
         super().__init__(deal(work, workers), ensemble.resolved.groups, options.device)
         self._ensemble = ensemble
 
-    def bring_home(self) -> None:
+    def fetch_clients(self) -> None:
         states, _ = self.states((), pools=False)
         for client, state in zip(self._ensemble.clients, states, strict=True):
             restore_client(client, state, "what a worker holds")
 
     def _names(self, worker: int) -> str:
-        """Of its clients, for messages."""
+        """Return the names of a worker's clients, for messages."""
         names = [self._ensemble.clients[client].name for client in self._clients[worker]]
         return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def deal(work: Sequence[int], workers: int) -> list[list[int]]:
-    """Nodes dealt out so that the work is even: the heaviest first, each to the worker that has least so far."""
+    """Deal out nodes so that the work is even: the heaviest first, each to the worker with the least so far."""
     nodes: list[list[int]] = [[] for _ in range(workers)]
     load = [0] * workers
     for node in sorted(range(len(work)), key=lambda node: (-work[node], node)):
@@ -53,7 +53,7 @@ def deal(work: Sequence[int], workers: int) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class SentCheckpoint:
-    """A checkpoint on its way to another worker, which knows all else about the client that it is of."""
+    """A checkpoint on its way to another worker, which knows everything else about its client."""
 
     client: int
     step: int
@@ -65,10 +65,10 @@ class RemoteWorker(Worker):
 
     def __init__(self, ensemble: Ensemble, trainer: Trainer) -> None:
         super().__init__(ensemble, trainer)
-        self.at_work = threading.Lock()  # held while it does what it was asked
+        self.at_work = threading.Lock()  # held during a call
 
     def edge(self, step: int, known: Container[str]) -> tuple[list[ClientState], Snapshots]:
-        """Return the states at an edge, in another thread than the one that trains: nobody waits for its window."""
+        """Return the states at an edge, in a thread other than the one that trains, without waiting for its window."""
         while not (idle := self.at_work.acquire(timeout=0.01)):
             if self._edge is not None and self._edge[0] == step:
                 break
@@ -92,7 +92,7 @@ class RemoteWorker(Worker):
 
 @dataclass(frozen=True)
 class ClientPayload:
-    """What another process needs to make some clients as they are here. Files of first weights are not read again."""
+    """The states from which another process makes some clients as they are here, without reading weight files again."""
 
     states: dict[int, ClientState]
     device: str

@@ -1,4 +1,4 @@
-"""A worker: some clients of an ensemble in one process, and all that an engine asks of them."""
+"""A worker: some clients of an ensemble in one process, and everything that an engine asks of them."""
 
 import os
 import tempfile
@@ -36,8 +36,8 @@ from manyheads.setup.build import Ensemble
 class Trainer(Protocol):
     """A way to run a window in one process."""
 
-    notes: list[str]  # what a person should know and was not told yet
-    encodes: bool  # whether rows are answered as messages; otherwise they stay on the device, with the same bits
+    notes: list[str]  # for the user, since they were last read
+    encodes: bool  # rows are answered as messages; otherwise they stay on the device, with the same bits
 
     def train(
         self, clients: Sequence[Client], algorithm: Algorithm, window: Window, progress: Progress
@@ -46,30 +46,30 @@ class Trainer(Protocol):
 
 
 class Worker:
-    """Whole nodes of the graph: the members of a group always live together."""
+    """A worker, which holds whole nodes of the graph: the members of a group always live together."""
 
     def __init__(self, ensemble: Ensemble, trainer: Trainer) -> None:
         self._e, self._trainer = ensemble, trainer
         by_index = {client.index: client for client in ensemble.clients}
         groups = {node: group for node, group in enumerate(ensemble.resolved.groups) if group[0] in by_index}
         self._nodes = {node: [by_index[member] for member in group] for node, group in groups.items()}
-        self._asked: dict[int, list[Snapshot | Promise]] = {}  # by node, as `collect` gave it
-        self._answers: dict[RequestKey, Answer | SnapshotError] = {}  # of clients here
+        self._asked: dict[int, list[Snapshot | Promise]] = {}  # by node, from `collect`
+        self._answers: dict[RequestKey, Answer | SnapshotError] = {}  # from clients here
         self._transport: Transport = InMemoryTransport()
         for client in ensemble.clients:
             self._transport.serve(client.index, partial(client.owner.answer, encode=trainer.encodes))
         self._edge: tuple[int, list[LiveState]] | None = None  # a step, and the clients before it
-        self._told: set[tuple[int, int]] = set()  # askers and owners of whom it was said that an answer was refused
+        self._noted_refusals: set[tuple[int, int]] = set()  # pairs of asker and owner
 
     def train(self, window: Window, trace: bool, keep: bool, progress: Progress) -> WindowLosses:
-        """Let clients take their steps; with `keep`, what they were before them can be asked for at any time."""
+        """Let clients take their steps; with `keep`, `edge` can return their states before these steps at any time."""
         clients, algorithm = self._e.clients, self._e.resolved.algorithm
         self._edge = None  # before the next copies are made
         if keep:
             self._edge = window.start, [live_state(client, copied=True) for client in clients]
         if not trace:
             return self._trainer.train(clients, algorithm, window, progress)
-        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it would write to the terminal
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler would write to the terminal
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
             with torch.profiler.profile(acc_events=True) as watched:
                 found = self._trainer.train(clients, algorithm, window, progress)
@@ -77,9 +77,9 @@ class Worker:
             return replace(found, trace=Path(file.name).read_bytes())
 
     def collect(self, step: int) -> list[Request] | None:
-        """Do the first part of an exchange, what clients do alone: groups average, nodes decide whom they ask.
+        """Do the first part of an exchange, in which clients are alone: groups average, nodes decide whom to ask.
 
-        A group meets the others as one: its first member asks and answers. None: nobody meets others at this step.
+        A group meets others as one: its first member asks and answers. None: no exchange is due at this step.
         """
         resolved = self._e.resolved
         if step in resolved.averaging_steps:
@@ -93,11 +93,11 @@ class Worker:
         return self._requests(resolved.algorithm.collect, step)
 
     def ask_again(self, step: int) -> list[Request]:
-        """Ask for what pools need and a save does not hold."""
+        """Ask again for what pools need but a save does not hold."""
         return self._requests(self._e.resolved.algorithm.ask_again, step)
 
     def _requests(self, collect: Callable[[Client, Neighbours, int], list[Snapshot]], step: int) -> list[Request]:
-        """Return what the nodes ask, and remember which answers they wait for."""
+        """Return the requests of the nodes, and remember which answers they wait for."""
         resolved, made = self._e.resolved, list[Request]()
         self._asked, self._answers = {}, {}
         for node, members in self._nodes.items():
@@ -110,7 +110,7 @@ class Worker:
         return made
 
     def answer(self, requests: Sequence[Request], travels: Container[RequestKey]) -> dict[RequestKey, Any]:
-        """Do the second part: answer what clients here are asked; return what travels to other workers."""
+        """Do the second part: answer the requests to clients here; return what travels to other workers."""
         for request in requests:
             try:
                 self._answers[request.key] = self._transport.ask(request)
@@ -121,7 +121,7 @@ class Worker:
         return {key: self.send(answer) for key, answer in self._answers.items() if key in travels}
 
     def send(self, answer: Answer | SnapshotError) -> Any:
-        """Return an answer in the form in which it travels to other workers: within one process, as it is."""
+        """Return an answer in the form in which it travels to other workers; within one process it stays as it is."""
         return answer
 
     def receive(self, sent: Any) -> Answer | SnapshotError:
@@ -130,7 +130,7 @@ class Worker:
         return answer
 
     def apply(self, came: Mapping[RequestKey, Any], step: int) -> list[str]:
-        """Do the third part: take in what was answered; return notes about what was refused."""
+        """Do the third part: take in the answers; return notes about those that were refused."""
         algorithm, notes = self._e.resolved.algorithm, list[str]()
         for client, received in self._received(came, notes):
             client.bytes_received += algorithm.received_bytes(client, received)
@@ -138,14 +138,14 @@ class Worker:
         return notes
 
     def refresh(self, came: Mapping[RequestKey, Any], step: int) -> list[str]:
-        """Take in what was asked again: it was received, and counted, before."""
+        """Take in what was asked for again, which was received and counted before."""
         notes = list[str]()
         for client, received in self._received(came, notes):
             client.pool.refresh(received)
         return notes
 
     def _received(self, came: Mapping[RequestKey, Any], notes: list[str]) -> Iterator[tuple[Client, list[Snapshot]]]:
-        """Give each client what it asked for. What was refused is counted, told once and left out."""
+        """Yield each client with what it asked for. A refused answer is counted, noted once and left out."""
         answers = CheckedAnswers(
             self._e.origins, self._answers | {key: self.receive(sent) for key, sent in came.items()}
         )
@@ -157,9 +157,9 @@ class Worker:
                     continue
                 request, error = found
                 client.refused += 1
-                if (client.index, request.owner) not in self._told:
-                    self._told.add((client.index, request.owner))
-                    notes.append(f"{client.name} refused an answer and goes on without it: {error}")
+                if (client.index, request.owner) not in self._noted_refusals:
+                    self._noted_refusals.add((client.index, request.owner))
+                    notes.append(f"{client.name} refused an answer and continues without it: {error}")
             yield client, received
         self._asked, self._answers = {}, {}
 
@@ -177,13 +177,13 @@ class Worker:
         return states_of(map(live_state, self._e.clients), known, pools=pools)
 
     def edge(self, step: int, known: Container[str]) -> tuple[list[ClientState], Snapshots]:
-        """Return the states at the edge before `step`: as they were kept, or as they are where no step was taken."""
+        """Return the states at the edge before `step`: as they were kept, or as they are if no step was taken since."""
         if self._edge is not None and self._edge[0] == step:
             return states_of(self._edge[1], known)
         return self.states(known, pools=True)
 
     def restore(self, states: Mapping[int, ClientState], snapshots: Snapshots, step: int) -> None:
-        """Put clients back to a save; what owners keep is asked about again afterwards (`ask_again`)."""
+        """Return clients to a save; what it does not hold is asked for again afterwards (`ask_again`)."""
         origins = self._e.origins
         entries = {name: restored_snapshot(name, own, origins) for name, own in snapshots.items()}
         for client in self._e.clients:
@@ -196,7 +196,7 @@ class Worker:
 
 
 def average_group(members: Sequence[Client], step: int) -> None:
-    """Equal models become their mean; each receives one."""
+    """Replace the models of a group by their mean; each member receives one model."""
     if len(members) == 1:
         return
     shown = [member.snapshot(step) for member in members]

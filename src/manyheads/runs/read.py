@@ -1,4 +1,16 @@
-"""Reading run folders, without torch."""
+"""Reading run folders, without torch.
+
+>>> import tempfile
+>>> from manyheads import Experiment, train
+>>> training = {"steps": 1, "warmup_steps": 0, "batch_size": 8, "public_batch_size": 8}
+>>> tiny = Experiment(clients=2, data={"source": "digits"}, model={"width": 2}, training=training)
+>>> with tempfile.TemporaryDirectory() as folder:
+...     run = train(tiny, f"{folder}/run", progress=False).folder
+...     [client.name for client in read_summary(run).clients]
+...     [event.event for event in read_events(run)]
+['client-0', 'client-1']
+['start', 'losses', 'evaluation', 'taught']
+"""
 
 from pathlib import Path
 from typing import Any

@@ -1,1 +1,4 @@
-"""The life of a run: start or resume it, loop over windows, stop it, and say what it ends with."""
+"""The life of a run: start or resume it (start.py), loop over windows (loop.py), stop it (stop.py), and its result.
+
+observer.py    what watches a run                    summarise.py   events and the summary of a run
+"""

@@ -14,6 +14,7 @@ from manyheads.client.client import learning_rate
 from manyheads.engine import ENGINES
 from manyheads.engine.base import Engine, Window, WindowLosses
 from manyheads.engine.options import ResolvedOptions
+from manyheads.engine.threads import one_thread
 from manyheads.errors import Interrupted, TrainingError, WorkerLost
 from manyheads.evaluation.accuracy import Evaluation, accuracy_on, evaluation_of
 from manyheads.evaluation.means import hop_means
@@ -26,19 +27,19 @@ from manyheads.runs.relations import Relations
 from manyheads.setup.build import Ensemble
 from manyheads.training.observer import Observer
 from manyheads.training.result import Result
-from manyheads.training.stop import StopRequest, one_thread
+from manyheads.training.stop import StopRequest
 from manyheads.training.summarise import Latest, evaluation_event, relations_of, start_event, summarise, taught_event
 
-# Where the time of a run goes; data are part of steps. earlier: until the save from which it went on.
+# Where the time of a run goes; data are part of steps. earlier: until the save from which it was resumed.
 TIMES = ("steps", "data", "exchange", "evaluation", "saving", "earlier")
 TRACED_STEPS = 2
-# A save is followed by a pause of so many times what it took, but not of more than so many times `save_seconds`.
+# The pause after a save is this many times as long as the save, but at most this many times `save_seconds`.
 PAUSE_FOR_SAVE, LONGEST_PAUSE = 20, 10
-LESSON_SAMPLES = 512  # public samples of each client on which it is counted who taught whom
+TEACHER_SAMPLES = 512  # public samples of each client on which teachers are counted
 
 
 def windows(start: int, steps: int, *edges: Iterable[int]) -> Iterator[Window]:
-    """From `start` on, the stretches between edges; the last edge is the end."""
+    """Yield the stretches between edges, from `start` on; the last edge is the end."""
     for stop in sorted({steps, *itertools.chain(*edges)}):
         if start < stop <= steps:
             yield Window(start, stop)
@@ -47,7 +48,7 @@ def windows(start: int, steps: int, *edges: Iterable[int]) -> Iterator[Window]:
 
 @dataclass
 class _Run:
-    """One pass through the loop: what has to be remembered from window to window."""
+    """A run, and what has to be remembered from window to window."""
 
     ensemble: Ensemble
     options: ResolvedOptions
@@ -61,28 +62,28 @@ class _Run:
     latest: Latest = field(default_factory=Latest)
     stop: StopRequest = field(default_factory=StopRequest)
     taken: int = 0  # client-steps since the last edge
-    unwritten: list[Event] = field(default_factory=list)  # told since the last edge
+    unwritten: list[Event] = field(default_factory=list)  # since the last edge
     relations: Relations | None = None
 
-    def go(self, record: Record, *, go_on: bool = False) -> Result:
-        """Run from the beginning or from the last save, and again from the last save where a worker was lost."""
-        e, told = self.ensemble, False
+    def run(self, record: Record, *, resumed: bool = False) -> Result:
+        """Run from the beginning or from the last save, and again from the last save if a worker is lost."""
+        e, announced = self.ensemble, False
         self.began = time.perf_counter()
         with enough_memory(), one_thread(), self.stop:
             while True:
                 try:
                     with contextlib.closing(self._engine(record)) as engine:
-                        if go_on:
-                            self._go_back(engine, record)
-                        if not told:
+                        if resumed:
+                            self._restore(engine, record)
+                        if not announced:
                             self.observer.started(e, self.step)
-                            told = True
-                        self._from_here(engine, record)
-                        engine.bring_home()
+                            announced = True
+                        self._run_to_end(engine, record)
+                        engine.fetch_clients()
                     break
                 except WorkerLost as lost:
-                    self._give_up_or_say(lost, record)
-                    go_on = True
+                    self._accept_loss(lost, record)
+                    resumed = True
         seconds = self._seconds()
         summary = summarise(e, self.evaluations, self.latest, seconds=seconds, time=self.time, how=self._how(engine))
         record.finish(summary)
@@ -96,12 +97,12 @@ class _Run:
 
     @contextlib.contextmanager
     def _stoppable(self, record: Record, engine: Engine | None = None) -> Iterator[None]:
-        """Stop in here at once where somebody asks: what was done in here is dropped, the edge before it is saved."""
+        """Stop in here as soon as somebody asks: what was done in here is dropped, the edge before it is saved."""
         edge, seconds, self.taken = self.step, self._seconds(), 0
         try:
             with self.stop.interrupts():
                 yield
-        except BaseException:  # StopNow, or whatever became of it on its way
+        except BaseException:  # StopNow, or what it was turned into on its way
             if not self.stop.asked or self.stop.leaving:
                 raise
             if engine is not None and record.lasting and 0 < edge != record.saved_step:
@@ -112,7 +113,7 @@ class _Run:
             dropped = self.taken + len(self.ensemble.clients) * (edge - step)
             raise Interrupted(self.folder, step, dropped) from None
 
-    def _from_here(self, engine: Engine, record: Record) -> None:
+    def _run_to_end(self, engine: Engine, record: Record) -> None:
         e = self.ensemble
         if self.step == 0:
             self._tell(start_event(e, self._how(engine)))
@@ -120,7 +121,7 @@ class _Run:
             with self._stoppable(record), self._timed("exchange"):
                 engine.exchange(step=0)
         self._loop(engine, record)
-        for number, part in enumerate(e.parts):  # a run resumed at its very end was judged before it was saved
+        for number, part in enumerate(e.parts):  # a run resumed at its very end was evaluated before it was saved
             if part.name not in self.evaluations:
                 with self._stoppable(record):
                     self.evaluations[part.name] = evaluation_of(e.clients, part.name, engine.scores(number))
@@ -130,7 +131,7 @@ class _Run:
         self._write_down(record)
 
     def _how(self, engine: Engine) -> dict[str, str]:
-        """What computed, and how: all that a record says about it."""
+        """Return what a record says about the engine, the device and the precision."""
         return {"engine": self.options.engine, "device": engine.device, "precision": self.options.precision}
 
     @contextlib.contextmanager
@@ -141,8 +142,8 @@ class _Run:
         finally:
             self.time[name] += time.perf_counter() - begun
 
-    def _go_back(self, engine: Engine, record: Record) -> None:
-        """To the last save, or to the beginning where there is none."""
+    def _restore(self, engine: Engine, record: Record) -> None:
+        """Return to the last save, or to the beginning if there is none."""
         saved, self.evaluations, self.latest = record.restore(), {}, Latest()
         self.step, self.seconds_before = (saved.step, saved.seconds) if saved else (0, 0.0)
         self.began, self.unwritten, self.relations = time.perf_counter(), [], None
@@ -152,8 +153,8 @@ class _Run:
             for event in record.events():
                 self.latest.remember(event)
 
-    def _give_up_or_say(self, lost: WorkerLost, record: Record) -> None:
-        """A worker that is lost twice without a save in between would be lost for ever."""
+    def _accept_loss(self, lost: WorkerLost, record: Record) -> None:
+        """Report the loss of a worker, but give up at the second loss without a save in between."""
         if self.lost_at == record.saved_step:
             since = "before the first save" if self.lost_at is None else f"after the save at step {self.lost_at}"
             raise TrainingError(f"{lost}; this is the second loss {since}, so the run gives up") from None
@@ -169,7 +170,7 @@ class _Run:
         for window in windows(self.step, training.steps, *edges):
             at_end = window.stop == training.steps
             with self._stoppable(record, engine):
-                # Of use only where a stop would lose more than this window.
+                # Worthwhile only if a stop would otherwise lose more than this window.
                 keep = record.lasting and self.stop.heard and 0 < window.start != record.saved_step
                 self._train(engine, window, trace=window.start in traced[:1], keep=keep)
                 with self._timed("exchange"):
@@ -208,14 +209,14 @@ class _Run:
         self.stop.check()
 
     def _judged(self) -> dict[int, str]:
-        """After which steps the algorithm's states are judged: of each, the last before a regular evaluation."""
+        """Return the steps after which states are evaluated: of each state, the last before a regular evaluation."""
         experiment = self.ensemble.resolved.experiment
         states = self.ensemble.resolved.algorithm.extra_evaluations(experiment.training.steps)
         kept = {(after, -(-step // experiment.evaluate.every)): step for step, after in sorted(states.items())}
         return {step: after for (after, _), step in kept.items()}
 
     def _traced(self, regular: Iterable[Iterable[int]]) -> list[int]:
-        """The first and the last edge of the steps that a profile shows: after the first window, which warms up."""
+        """Return the first and the last edge of the profiled steps: after the first window, which warms up."""
         if not self.options.profile:
             return []
         last = self.ensemble.resolved.experiment.training.steps
@@ -224,7 +225,7 @@ class _Run:
         return [first, first + TRACED_STEPS]
 
     def _evaluate(self, engine: Engine, after: str | None, *, by_hop: bool) -> None:
-        """Judge all clients, on the test set last; with `by_hop` every one also on the data of every other."""
+        """Evaluate all clients, on the test set last; with `by_hop` each one also on the data of every other."""
         e = self.ensemble
         for number, part in enumerate(e.parts):
             scores = engine.scores(number)
@@ -239,15 +240,15 @@ class _Run:
             self.relations = relations_of(self.step, on, taught)
 
     def _who_taught_whom(self, engine: Engine) -> TeacherTally | None:
-        """On the first batches since the last exchange: those that tables of predictions can answer, too."""
+        """Count teachers on the first batches since the last exchange, which tables of predictions can answer, too."""
         e, training = self.ensemble, self.ensemble.resolved.experiment.training
         start = max((step for step in e.resolved.exchange_steps if step <= self.step), default=training.steps)
         later = min((step for step in e.resolved.exchange_steps if step > start), default=training.steps)
-        stop = min(start + -(-LESSON_SAMPLES // training.public_batch_size), later)
+        stop = min(start + -(-TEACHER_SAMPLES // training.public_batch_size), later)
         return engine.taught(start, stop) if start < stop else None
 
     def _check_finite(self, losses: WindowLosses, window: Window) -> None:
-        """Before anything else sees them: the losses of a window, and the weights that it left."""
+        """Raise if a loss of a window, or a weight at its end, is not finite, before anything else sees them."""
         clients, advice = self.ensemble.clients, "lower training.learning_rate or lengthen training.warmup_steps"
         bad = (~torch.isfinite(losses.values)).nonzero().tolist()
         if bad:
@@ -258,7 +259,7 @@ class _Run:
             )
         for trained, finite in zip(clients, losses.finite, strict=True):
             if not finite:
-                raise TrainingError(f"step {window.stop - 1}, {trained.name}: a weight is not a number; {advice}")
+                raise TrainingError(f"step {window.stop - 1}, {trained.name}: a weight is not finite; {advice}")
 
     def _losses_event(self, losses: WindowLosses, window: Window) -> Event:
         mean = losses.values.double().mean(1)
@@ -275,7 +276,7 @@ class _Run:
         self.observer.happened(event)
 
     def _write_down(self, record: Record) -> None:
-        """Let what was told last: an edge is complete, nothing of it can be dropped any more."""
+        """Record the events of a complete edge, of which nothing can be dropped any more."""
         for event in self.unwritten:
             record.event(event)
         if self.relations is not None:

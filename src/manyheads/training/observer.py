@@ -1,4 +1,4 @@
-"""Who watches a run."""
+"""The observers of a run: the interface, and one that ignores everything."""
 
 from typing import TYPE_CHECKING, Protocol
 
@@ -9,29 +9,43 @@ if TYPE_CHECKING:
 
 
 class Observer(Protocol):
-    """Somebody who watches a run: a progress bar, a log, a notebook."""
+    """An observer of a run: a progress bar, a log, a notebook. `SilentObserver` has empty methods to inherit.
+
+    >>> from manyheads import Experiment, train
+    >>> from manyheads.training.observer import SilentObserver
+    >>> class PrintEvents(SilentObserver):
+    ...     def happened(self, event):
+    ...         print(event.event, event.step)
+    >>> training = {"steps": 1, "warmup_steps": 0, "batch_size": 8, "public_batch_size": 8}
+    >>> tiny = Experiment(clients=2, data={"source": "digits"}, model={"width": 2}, training=training)
+    >>> result = train(tiny, observer=PrintEvents())
+    start 0
+    losses 1
+    evaluation 1
+    taught 1
+    """
 
     def started(self, ensemble: "Ensemble", step: int) -> None:
-        """Training begins, or goes on, at `step`."""
+        """Take note that training begins, or continues, at `step`."""
 
     def progressed(self, client_steps: int) -> None:
-        """So many more steps of clients were taken."""
+        """Take note that this many more client-steps were taken."""
 
     def happened(self, event: Event) -> None:
-        """A line of metrics.jsonl was written: `event.step` and the like, by kind as in `runs/events.py`."""
+        """Take note of an event, which becomes a line of metrics.jsonl (`runs/events.py`)."""
 
     def stopping(self) -> None:
-        """Somebody asked to stop; the last edge of the run is being saved."""
+        """Take note that somebody asked to stop; the last edge of the run is being saved."""
 
     def went_back(self, step: int, why: str) -> None:
-        """A part of those who train was lost; all go on from the last save, at `step`."""
+        """Take note that a worker was lost; all clients continue from the last save, at `step`."""
 
     def noted(self, text: str) -> None:
-        """Something that a person should know."""
+        """Take note of something that the user should know."""
 
 
 class SilentObserver:
-    """Watches and says nothing."""
+    """An observer that ignores everything."""
 
     def started(self, ensemble: "Ensemble", step: int) -> None:
         pass

@@ -1,4 +1,4 @@
-"""What a run ends with."""
+"""The result of a run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +14,9 @@ from manyheads.runs.summary import Summary
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run: its clients, in evaluation mode, can be used at once.
+    """The result of a finished run. Its clients, in evaluation mode, can be used at once.
 
-    Values of the summary are attributes, `result.summary.shared_accuracy`, and may be read as those of a dict:
+    Values of the summary are attributes, `result.summary.shared_accuracy`, and can also be read as from a dict:
     `result.summary["shared_accuracy"]`.
     """
 
@@ -24,18 +24,18 @@ class Result:
     clients: list[Client]
     summary: Summary
     folder: Path | None
-    stop_requested: bool = False  # asked to stop in its last window: it has ended, but what follows should not start
-    relations: Relations | None = None  # clients pair by pair, where there are few of them or it was asked for
+    stop_requested: bool = False  # asked to stop in its last window: it has ended, but no other run should start
+    relations: Relations | None = None  # of pairs of clients: if there are few clients, or on request
 
     def __repr__(self) -> str:
-        """What came of it; nothing that is private."""
+        """Return the outcome, without anything that is private."""
         shared = " ".join(f"{100 * value:.1f}" for value in self.summary.shared_accuracy)
         private, where = 100 * self.summary.private_accuracy[0], f", folder {self.folder}" if self.folder else ""
-        told = f"{self.summary.algorithm}, {len(self.clients)} clients, {self.summary.steps} steps"
-        return f"Result({told}: private {private:.1f} %, shared by head {shared} %{where})"
+        what = f"{self.summary.algorithm}, {len(self.clients)} clients, {self.summary.steps} steps"
+        return f"Result({what}: private {private:.1f} %, shared by head {shared} %{where})"
 
     def classifier(self, client: int = 0, head: int | None = None, task: str = "shared") -> Classifier:
-        """One head of a client's model: uint8 images in, logits out. Without `head`: the one recommended for `task`."""
+        """Return one head of a client's model, by default the one for `task`: uint8 images in, logits out."""
         if not 0 <= client < len(self.clients):
             raise ConfigurationError(f"client = {client}: this run has clients 0 to {len(self.clients) - 1}")
         model, own = self.clients[client].model, self.summary.clients[client]

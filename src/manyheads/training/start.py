@@ -1,12 +1,12 @@
-"""Start a run, or go on with one."""
+"""Starting a run, and resuming one."""
 
 import contextlib
 from dataclasses import replace
 from pathlib import Path
 
 from manyheads.config.experiment import Experiment
+from manyheads.engine.defaults import local_device, resolve_options
 from manyheads.engine.options import EngineOptions, ResolvedOptions
-from manyheads.engine.resolve import home, resolve_options
 from manyheads.errors import ConfigurationError, TrainingError
 from manyheads.memory import enough_memory
 from manyheads.runs.events import StartEvent
@@ -23,7 +23,7 @@ from manyheads.training.result import Result
 
 UNRECORDED = (
     "your state folder cannot be written, so this run's code is not recorded as yours: "
-    "to go on with this run or to use it needs --trust-code (in Python: trust_code=True)"
+    "resuming or using this run will need --trust-code (in Python: trust_code=True)"
 )
 
 
@@ -33,10 +33,7 @@ def train(
     options: EngineOptions | None = None,
     observer: Observer | None = None,
 ) -> Result:
-    """Run an experiment (or the TOML file of one) from the beginning; with a folder, record and save it there.
-
-    Code that the experiment names is imported: it is your experiment.
-    """
+    """Run an experiment (or its TOML file) from the beginning; with a folder, record and save it there."""
     if not isinstance(experiment, Experiment):
         experiment = Experiment.load(experiment)
     path = None if folder is None else Path(folder)
@@ -44,10 +41,10 @@ def train(
         check_new_folder(path)
     resolved = resolve_options(options or EngineOptions())
     with enough_memory():
-        ensemble = assemble(experiment, home(resolved))
+        ensemble = assemble(experiment, local_device(resolved))
     run = _Run(ensemble, resolved, observer or SilentObserver(), path)
     if path is None:
-        return run.go(MemoryRecord())
+        return run.run(MemoryRecord())
     made = [parent for parent in path.parents if not parent.exists()]
     with contextlib.closing(
         RunFolder.create(path, ensemble.resolved.experiment, ensemble.resolved.dataset.fingerprint())
@@ -55,9 +52,9 @@ def train(
         if not remember_run(path, ensemble.resolved.trust):
             run.observer.noted(UNRECORDED)
         try:
-            return run.go(record)
+            return run.run(record)
         except (TrainingError, ConfigurationError):
-            if record.saved_step is None:  # a folder from which nothing can go on helps nobody
+            if record.saved_step is None:  # a folder from which nothing can be resumed is of no use
                 record.close()
                 remove_run(path)
                 for parent in made:
@@ -73,11 +70,7 @@ def resume(
     *,
     trust_code: bool = False,
 ) -> Result:
-    """Go on with a run that was stopped or killed; it ends as if it had never been.
-
-    On the engine and device that it was started on, in the same precision, unless told otherwise. Code that it names
-    is imported where you made this run here, or with `trust_code`.
-    """
+    """Resume a run that was stopped or killed; it ends with the same bits as one that was not."""
     path = Path(folder)
     experiment = read_experiment(path)
     started = read_start(path)
@@ -85,15 +78,15 @@ def resume(
     resolved = _as_started(options or EngineOptions(), started)
     trust = trust_in_run(path, trust_code=trust_code)
     with enough_memory():
-        ensemble = assemble(experiment, home(resolved), pretrained=saved is None, trust=trust)
+        ensemble = assemble(experiment, local_device(resolved), pretrained=saved is None, trust=trust)
     run = _Run(ensemble, resolved, observer or SilentObserver(), path, step=0 if saved is None else saved.step)
     with contextlib.closing(RunFolder(path, ensemble.resolved.dataset.fingerprint())) as record:
-        record.saved_step = None if saved is None else saved.step  # also where it is stopped before it is read
-        return run.go(record, go_on=True)
+        record.saved_step = None if saved is None else saved.step  # known even if it is stopped before it is restored
+        return run.run(record, resumed=True)
 
 
 def _as_started(options: EngineOptions, started: StartEvent | None) -> ResolvedOptions:
-    """What was not said is as the first event says; another kind of device computes as is usual there."""
+    """Fill in options from the first event of the run; on another kind of device, the precision is the usual one."""
     if started is None:
         return resolve_options(options)
     if options.engine is None:

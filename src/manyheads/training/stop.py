@@ -1,9 +1,9 @@
-"""How a run is asked to stop.
+"""Stopping a run by Ctrl-C or SIGTERM.
 
-A stop (Ctrl-C, SIGTERM) drops what was done since the last edge and saves that edge. To have it, a run with a folder
-copies weights and momentum of each client when a window begins, unless that edge was just saved: a copy takes a few
-hundredths of one step. The other ways lose more: to go back to the last save costs up to ten minutes of work, and to
-finish the window is not prompt.
+A stop drops what was done since the last edge and saves that edge. For this, a run with a folder copies weights and
+momentum of each client when a window begins, unless that edge was just saved: a copy takes a few hundredths of one
+step. The alternatives are worse: returning to the last save costs up to ten minutes of work, and finishing the window
+is not prompt.
 """
 
 import contextlib
@@ -12,30 +12,17 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-import torch
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """One thread a client: small models are slower with more, and results are the same bits on any CPU engine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 class StopNow(BaseException):
-    """Raised wherever the run happens to be: what it does is dropped."""
+    """An exception raised wherever the run happens to be, whose current window is dropped."""
 
 
 class StopRequest:
-    """Whether somebody asked to stop: by Ctrl-C or SIGTERM, of which the second leaves at once.
+    """A listener for requests to stop, by Ctrl-C or SIGTERM; the second one leaves at once.
 
-    Signals are heard in the main thread only; elsewhere nobody asks.
+    Signals reach the main thread only; in other threads it never hears any.
     """
 
     def __init__(self) -> None:
@@ -54,7 +41,7 @@ class StopRequest:
 
     @contextlib.contextmanager
     def interrupts(self) -> Iterator[None]:
-        """Raise StopNow in here as soon as somebody asks, or has asked before."""
+        """Raise StopNow in here as soon as somebody asks, or if somebody has asked before."""
         try:
             self._may_interrupt = True
             self.check()
@@ -63,7 +50,7 @@ class StopRequest:
             self._may_interrupt = False
 
     def check(self) -> None:
-        """Raise StopNow where that was lost on its way, as in a destructor."""
+        """Raise StopNow again if it was lost on its way, as in a destructor."""
         if self.asked and self._may_interrupt:
             raise StopNow
 

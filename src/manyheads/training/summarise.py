@@ -1,4 +1,4 @@
-"""What a run tells, made from its ensemble and what was measured: its events, and the summary when it has ended."""
+"""The events and the summary of a run, made from its ensemble and what was measured."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -21,7 +21,7 @@ from manyheads.version import __version__
 
 @dataclass
 class Latest:
-    """The last events of those kinds that a summary repeats."""
+    """The last events of the kinds that a summary repeats."""
 
     test: EvaluationEvent | None = None
     after: dict[str, EvaluationEvent] = field(default_factory=dict)  # on the test set, by state of the algorithm
@@ -49,7 +49,7 @@ def summarise(
     time: Mapping[str, float],
     how: Mapping[str, Any],
 ) -> Summary:
-    """Sum up a run that has ended. `how` says what computed: engine, device, precision; `time` where seconds went."""
+    """Sum up a finished run. `how` holds engine, device and precision; `time` says where the seconds went."""
     test, validation = evaluations["test"], evaluations.get("validation")
     means = _means(test)
     steps = e.resolved.experiment.training.steps
@@ -85,7 +85,7 @@ def summarise(
 
 
 def start_event(e: Ensemble, how: Mapping[str, Any]) -> StartEvent:
-    """Say who owns what, as the first line of metrics.jsonl."""
+    """Make the first line of metrics.jsonl: who owns what, and what computes."""
     named = (e.resolved.experiment.algorithm.name, _graph(e), f"seed {e.resolved.experiment.seed}")
     return StartEvent(
         what=", ".join(filter(None, named)),
@@ -107,7 +107,7 @@ def start_event(e: Ensemble, how: Mapping[str, Any]) -> StartEvent:
 def evaluation_event(
     evaluation: Evaluation, step: int, after: str | None, by_hop: dict[str, list[float]] | None
 ) -> EvaluationEvent:
-    """Tell what a part of the data says about all clients."""
+    """Make an event of the accuracies of all clients on a part of the data."""
     return EvaluationEvent(
         step=step,
         part=evaluation.part,  # type: ignore[arg-type]  # checked there
@@ -120,13 +120,13 @@ def evaluation_event(
 
 
 def taught_event(taught: TeacherTally, step: int) -> TaughtEvent:
-    """Tell who taught, without saying whom."""
+    """Make an event of who taught, without whom."""
     named = [f.name for f in fields(taught) if f.name in TaughtEvent.model_fields]
     return TaughtEvent(step=step, **{name: _as_list(getattr(taught, name)) for name in named})
 
 
 def relations_of(step: int, accuracy_on: list[list[list[float]]] | None, taught: TeacherTally | None) -> Relations:
-    """Say what clients are to each other, pair by pair."""
+    """Put together what was measured of pairs of clients."""
     chosen, right = (None, None) if taught is None else (_as_list(taught.chosen), _as_list(taught.right))
     return Relations(step=step, accuracy_on=accuracy_on, chosen=chosen, right=right)
 
@@ -136,7 +136,7 @@ def _as_list(counts: Any) -> Any:
 
 
 def _counts(event: TaughtEvent) -> TaughtCounts:
-    """Return what an event of its kind counts, without when it happened."""
+    """Return the counts of an event, without its time."""
     return TaughtCounts(**{name: event[name] for name in TaughtCounts.model_fields})
 
 
@@ -145,7 +145,7 @@ def _graph(e: Ensemble) -> str | None:
 
 
 def _means(judged: Evaluation | EvaluationEvent) -> Accuracies:
-    """Return the accuracies by head, means over clients."""
+    """Return the accuracies by head, as means over clients."""
     private, shared = mean_by_head(judged.private_accuracy), mean_by_head(judged.shared_accuracy)
     return Accuracies(private_accuracy=private, shared_accuracy=shared)
 

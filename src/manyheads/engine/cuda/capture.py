@@ -1,4 +1,4 @@
-"""Capturing steps in CUDA graphs, and finding out which cannot be."""
+"""Capturing steps in CUDA graphs, and finding out which cannot be captured."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from manyheads.errors import first_line
 
 @dataclass(frozen=True)
 class CapturedStep:
-    """A step of all clients, and how many batches of each client it takes."""
+    """A captured step of all clients, and the number of batches that it takes of each client."""
 
     captured: torch.cuda.CUDAGraph
     passes: dict[int, int]
 
 
 def capture(step: Callable[[], None], pool: Any = None) -> torch.cuda.CUDAGraph:
-    """Steps are taken before, to compile kernels and to choose algorithms."""
+    """Capture a step, after taking two so that kernels are compiled and algorithms chosen."""
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -36,12 +36,12 @@ def capture(step: Callable[[], None], pool: Any = None) -> torch.cuda.CUDAGraph:
 
 
 def why_not_captured(step: Callable[[], None], counter_1: Tensor) -> str | None:
-    """Why a step cannot be captured; None where it can."""
+    """Return why a step cannot be captured; None if it can."""
     try:
         capture(step)
     except torch.cuda.OutOfMemoryError:
         raise
-    except Exception as error:  # whatever code of others does
+    except Exception as error:  # whatever external code raises
         torch.cuda.synchronize()
         return first_line(error)
     counter_1.zero_()
@@ -49,10 +49,10 @@ def why_not_captured(step: Callable[[], None], counter_1: Tensor) -> str | None:
 
 
 def draws_from_torch(client: Client) -> bool:
-    """Whether a model draws from torch's generator in training: a graph would not draw what the plain engine does."""
+    """Return whether a model draws from torch's generator: a graph would draw other numbers than the plain engine."""
     device = client.state.values.device
     values, integers = client.state.values.clone(), client.state.copy_integers()
-    two = torch.from_numpy(np.resize(client.private.indices, 2)).to(device)  # BatchNorm may need more than one
+    two = torch.from_numpy(np.resize(client.private.indices, 2)).to(device)  # BatchNorm may need more than one sample
     images, cuda = client.private.pixels[two], [device.index] if device.type == "cuda" else []
 
     def state() -> Tensor:

@@ -1,7 +1,7 @@
-"""A client's step without any host work in it: all that changes from step to step lies in arrays on the device.
+"""A client's step without host work: everything that changes from step to step lies in arrays on the device.
 
-A window is loaded once: samples, views, draws, learning rates and what the teachers say. The step then reads its row
-of each array, at a counter that also lies on the device. Such a step can be captured in a CUDA graph (cuda.py).
+A window is loaded once: samples, views, draws, learning rates and teachers' answers. A step then reads its row of each
+array, at a counter that also lies on the device. Such a step can be captured in a CUDA graph (trainer.py).
 """
 
 import contextlib
@@ -17,9 +17,9 @@ from manyheads.client.client import Batch, Client, ForeignEmbeddings, learning_r
 from manyheads.client.plan import WindowPlan
 from manyheads.data.batches import Rows, Samples, WindowRows
 from manyheads.data.views import Grid
-from manyheads.engine.cuda.on_host import NoPlan, NoStep
-from manyheads.engine.cuda.said import TeacherAnswers
-from manyheads.engine.cuda.shadow import CapturedModel
+from manyheads.engine.cuda.captured_model import CapturedModel
+from manyheads.engine.cuda.host_reads import NoPlan, NoStep
+from manyheads.engine.cuda.teacher_answers import TeacherAnswers
 from manyheads.models.dropout import dropouts
 from manyheads.models.kernels.sgd import sgd
 from manyheads.outputs import Outputs
@@ -27,19 +27,19 @@ from manyheads.seeds import generator
 
 
 class Student:
-    """One client, its window on the device, and its step."""
+    """A client, its window on the device, and its step."""
 
     def __init__(
         self, client: Client, algorithm: Algorithm, low_dtype: torch.dtype | None, capacity: int, counter_1: Tensor
     ) -> None:
         self.client, self._algorithm = client, algorithm
-        self.said: list[TeacherAnswers] = []  # what the targets say, of this student
+        self.answers: list[TeacherAnswers] = []  # of the targets, to this student
         self._capacity, self._counter_1 = capacity, counter_1
         self._kept: dict[tuple[str, torch.Size], Tensor] = {}  # every array that a graph may know, by name and shape
         self._held: dict[str, Tensor] = {}
         self._memory: dict[str, Tensor] = {}
         self._ahead: dict[str, tuple[Tensor, Future[Tensor]]] = {}
-        self._streams: dict[str, tuple[int, int, WindowRows]] = {}  # what was drawn of each: from, until, the rows
+        self._streams: dict[str, tuple[int, int, WindowRows]] = {}  # drawn so far: from, until, the rows
         self.terms: tuple[str, ...] = ()
         self.phase = 0
         self.model = CapturedModel(client, low_dtype)
@@ -56,18 +56,15 @@ class Student:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What the shape of the step depends on: a step with another key is another graph."""
+        """Return what the shape of the step depends on: a step with another key is another graph."""
         memory = tuple((name, tuple(of.shape)) for name, of in self._memory.items())
         tables = [
-            of for said in self.said for of in (said.probabilities_LBHC, said.known_LB, *said.embedding_LBE.values())
+            of for own in self.answers for of in (own.probabilities_LBHC, own.known_LB, *own.embedding_LBE.values())
         ]
         return self.phase, memory, tuple(0 if table is None else table.data_ptr() for table in tables)
 
     def load(self, start: int, stop: int, plan: WindowPlan) -> WindowRows | None:
-        """All that steps start ... stop - 1 read, but what teachers say; returns the public rows.
-
-        The steps must be of one phase.
-        """
+        """Load what steps start ... stop - 1 of one phase read, except teachers' answers; return the public rows."""
         self.phase = 0 if plan.phase is None else int(plan.phase[0])
         for name, array in plan.arrays.items():
             self._hold(f"plan {name}", torch.from_numpy(np.ascontiguousarray(array)))
@@ -84,7 +81,7 @@ class Student:
         return public
 
     def step(self) -> None:
-        """One step, of whatever lies at the counter: forward, backward, update. Nothing here waits for the device."""
+        """Take the step at the counter: forward, backward, update. Nothing here waits for the device."""
         for number, layer in enumerate(self._dropouts):
             layer.begin_step(self.at("dropout")[number])
         with self._in_place():
@@ -117,20 +114,20 @@ class Student:
             self.losses.index_copy_(0, self._counter_1, values.detach()[None])
 
     def counted(self, steps: int, passes: int) -> None:
-        """BatchNorm counts its batches: afterwards, because nothing depends on it."""
+        """Add to BatchNorm's counters of batches: afterwards, because nothing depends on them."""
         counters = [of for name, of in self.client.state.integers.items() if name.endswith("num_batches_tracked")]
         if counters:
             torch._foreach_add_(counters, steps * passes)
 
     def at(self, name: str) -> Tensor:
-        """This step's row of an array that was loaded."""
+        """Return this step's row of an array that was loaded."""
         return self._row(self._held[name])
 
     def has(self, name: str) -> bool:
         return name in self._held
 
     def rows(self, name: str, samples: Samples) -> Rows:
-        """This step's private or public rows, with their pixels."""
+        """Return this step's private or public rows, with their pixels."""
         grid = None
         if f"{name} rows" in self._held:
             parts = [self.at(f"{name} {part}") for part in GRID if f"{name} {part}" in self._held]
@@ -141,28 +138,28 @@ class Student:
         return samples.rows_from(self.at(f"{name} images"), rows, self.model.dtype)
 
     def foreign(self) -> list[Outputs]:
-        """What the targets of this step say, but for their embeddings."""
+        """Return the outputs of this step's targets, without their embeddings."""
         found = []
-        for said in self.said:
-            assert said.probabilities_LBHC is not None
-            measured = None if said.confidence_LBH is None else self._row(said.confidence_LBH)
-            known = None if said.known_LB is None else self._row(said.known_LB)
-            found.append(Outputs(self._row(said.probabilities_LBHC), None, measured, known))
+        for own in self.answers:
+            assert own.probabilities_LBHC is not None
+            measured = None if own.confidence_LBH is None else self._row(own.confidence_LBH)
+            known = None if own.known_LB is None else self._row(own.known_LB)
+            found.append(Outputs(self._row(own.probabilities_LBHC), None, measured, known))
         return found
 
     def foreign_embeddings(self) -> ForeignEmbeddings:
-        """By target and width: where embeddings differ in width, all but the one that is there count nothing."""
-        each = [(said, width) for said in self.said for width in said.embedding_LBE]
-        counts = [self._row(said.counts_L[width]) for said, width in each] if len(each) > len(self.said) else []
-        known = [None if said.known_LB is None else self._row(said.known_LB) for said, _ in each]
-        given = [self._row(said.embedding_LBE[width]) for said, width in each]
+        """Return embeddings by target and width; if widths differ, all but the one of the target count nothing."""
+        each = [(own, width) for own in self.answers for width in own.embedding_LBE]
+        counts = [self._row(own.counts_L[width]) for own, width in each] if len(each) > len(self.answers) else []
+        known = [None if own.known_LB is None else self._row(own.known_LB) for own, _ in each]
+        given = [self._row(own.embedding_LBE[width]) for own, width in each]
         return ForeignEmbeddings(given, counts, known if any(own is not None for own in known) else [])
 
     def _row(self, of: Tensor) -> Tensor:
         return of.index_select(0, self._counter_1)[0]
 
     def _hold(self, name: str, tensor: Tensor) -> None:
-        """Into an array that stays where it is: a graph knows addresses."""
+        """Copy a tensor into an array that stays where it is, because a graph knows addresses."""
         key, device = (name, tensor.shape[1:]), self.client.state.values.device
         if key not in self._kept:
             self._kept[key] = torch.zeros(self._capacity, *tensor.shape[1:], dtype=tensor.dtype, device=device)
@@ -205,15 +202,16 @@ class Student:
         return rows
 
     def _drawn(self, name: str, samples: Samples, start: int, stop: int, size: int) -> WindowRows:
-        """Steps start ... stop - 1 of a stream. Where a stretch is short, as between frequent exchanges, those after it
-        are drawn with it: that takes many small kernels, however few steps they are for.
+        """Return the rows of steps start ... stop - 1.
 
-        Images that are not on the device are fetched stretch by stretch, and so are their rows.
+        If a stretch is short, as between frequent exchanges, later steps are drawn with it: drawing takes many small
+        kernels, however few the steps. Rows of images that are not on the device are drawn stretch by stretch, as
+        these images are fetched.
         """
         first, last, rows = self._streams.get(name, (0, 0, None))
         if rows is None or start < first or last < stop:
             self._streams.pop(name, None)
-            del rows  # before others are drawn: there need not be room for both
+            del rows  # before others are drawn, because there may not be room for both
             few = samples.pixels.on_device and 2 * (stop - start) <= self._capacity
             ahead = min(start + self._capacity, self.client.training.steps) if few else stop
             first, last = start, max(stop, ahead)
@@ -223,7 +221,7 @@ class Student:
         return rows.map(lambda of: of[start - first : stop - first])
 
     def fetch_ahead(self, start: int, stop: int, reader: Executor) -> None:
-        """While others work: images that are not on the device, for the steps that will probably come next."""
+        """Begin to read images that are not on the device, for the steps that will probably come next."""
         training = self.client.training
         for name, samples, size in (
             ("private", self.client.private, training.batch_size),
@@ -241,7 +239,7 @@ class Student:
         return samples.pixels.fetch(samples_SB)
 
     def _load_memory(self) -> None:
-        """What the algorithm keeps of the client, at addresses that stay."""
+        """Copy what the algorithm keeps of the client to fixed addresses."""
         self._memory = {}
         for name, tensor in self.client.memory.items():
             held = self._kept.setdefault((f"memory {name}", tensor.shape), torch.empty_like(tensor))
@@ -249,7 +247,7 @@ class Student:
 
     @contextlib.contextmanager
     def _in_place(self) -> Iterator[None]:
-        """For a while the client is the captured one: its model, and its memory at fixed addresses."""
+        """Give the client its captured model, and its memory at fixed addresses, for as long as this lasts."""
         client = self.client
         before = client.model, client.memory
         client.model, client.memory = self.model, self._memory  # type: ignore[assignment]

@@ -1,8 +1,8 @@
-"""What snapshots say about all public rows of a stretch of steps, asked before the first of them.
+"""Asking snapshots about all public rows of a stretch of steps, before the first step.
 
-A snapshot does not change, and which rows are due is known: so each is asked about many rows at a time, those of all
-students together, and the students' steps only read. L: the lines of a table, one for each student and step, and one
-more for what is asked only to fill up.
+A snapshot does not change, and which rows are due is known. So each is asked about many rows at a time, those of all
+students together, and the students' steps only read the answers. L: the lines of a table, one for each student and
+step, and one more for what is asked only to fill up a call.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,26 +16,26 @@ from torch import Tensor
 
 from manyheads.data.batches import Rows, Samples, WindowRows
 from manyheads.engine.cuda.captured_pass import CapturedPass
-from manyheads.engine.cuda.said import TeacherAnswers
+from manyheads.engine.cuda.teacher_answers import TeacherAnswers
 from manyheads.exchange.snapshot import Snapshot
 from manyheads.exchange.weights import Replica
 
-AT_ONCE = 2**21  # pixels that a snapshot is asked about: 2,048 images of 32 x 32
-SMALLEST = 4  # steps: a call for fewer is filled up
+AT_ONCE = 2**21  # pixels in a call: 2,048 images of 32 x 32
+SMALLEST = 4  # steps in a call: one for fewer is filled up
 
 
 class Teachers:
-    """Asks the snapshots of some students' pools, who all have as many targets."""
+    """The teachers of some students with the same number of targets: the snapshots in their pools."""
 
     def __init__(self, students: int, targets: int, capacity: int, public: Samples, dtype: torch.dtype) -> None:
         self._students, self._capacity, self._public, self._dtype = students, capacity, public, dtype
-        self.said = [TeacherAnswers(students * capacity + 1, dtype) for _ in range(targets)]
+        self.answers = [TeacherAnswers(students * capacity + 1, dtype) for _ in range(targets)]
         self._rows: WindowRows | None = None
         self._passes: dict[tuple[Replica, int, int, bool], CapturedPass] = {}
 
-    def of(self, student: int) -> list[TeacherAnswers]:
-        """What all targets of a student say."""
-        return [said.of(student, self._capacity) for said in self.said]
+    def answers_to(self, student: int) -> list[TeacherAnswers]:
+        """Return the answers of all targets to a student."""
+        return [answers.to(student, self._capacity) for answers in self.answers]
 
     @torch.no_grad()
     def ask(
@@ -44,9 +44,9 @@ class Teachers:
         targets_KSJ: Sequence[NDArray[np.int64]],
         rows: Sequence[WindowRows],
     ) -> None:
-        """For each student the entries of its pool, which of them are drawn at each step, and its public rows.
+        """Ask for each student's answers, given the entries of its pool, the draws of each step, and its public rows.
 
-        In a model of others samples of a batch may know of each other: it is asked step by step.
+        In an external model the samples of a batch may interact, so it is asked step by step.
         """
         together = self._gather(rows)
         batch = together.samples_SB.shape[1]
@@ -54,19 +54,19 @@ class Teachers:
         calls: list[tuple[Snapshot, int]] = []
         from_: list[list[int]] = []
         to: list[list[int]] = []
-        for target, said in enumerate(self.said):
-            for counts_L in said.counts_L.values():
+        for target, answers in enumerate(self.answers):
+            for counts_L in answers.counts_L.values():
                 counts_L.zero_()
-            if said.known_LB is not None:
-                said.known_LB.fill_(True)
+            if answers.known_LB is not None:
+                answers.known_LB.fill_(True)
             for snapshot, lines in self._due(pools, targets_KSJ, target):
                 alone = snapshot.source is not None and snapshot.source.replica.model.external
                 for part, size in (([line], 1) for line in lines) if alone else _in_powers(lines, at_once):
                     spare = size - len(part)
                     calls.append((snapshot, target))
                     from_.append([*part, *[part[-1]] * spare])
-                    to.append([*part, *[said.lines - 1] * spare])
-        # All at once: each copy to a device waits until it has done what it was given.
+                    to.append([*part, *[answers.lines - 1] * spare])
+        # All in one copy: each copy to a device waits until the device has done what it was given.
         every = torch.tensor([[*chain(*from_)], [*chain(*to)]]).to(together.samples_SB.device)
         for (snapshot, target), from_to in zip(calls, torch.split(every, [*map(len, from_)], 1), strict=True):
             self._ask(snapshot, together, from_to, target)
@@ -74,7 +74,7 @@ class Teachers:
     def _due(
         self, pools: Sequence[Sequence[Snapshot]], targets_KSJ: Sequence[NDArray[np.int64]], target: int
     ) -> list[tuple[Snapshot, list[int]]]:
-        """Which lines each snapshot has to answer; a checkpoint that answers several students is asked for all."""
+        """Return the lines that each snapshot has to answer; a checkpoint is asked once for all its students."""
         due: dict[object, tuple[Snapshot, list[int]]] = {}
         for student, drawn_SJ in enumerate(targets_KSJ):
             for step, entry in enumerate(drawn_SJ[:, target].tolist()):
@@ -84,24 +84,24 @@ class Teachers:
         return list(due.values())
 
     def _ask(self, snapshot: Snapshot, rows: WindowRows, from_to: Tensor, target: int) -> None:
-        said = self.said[target]
+        answers = self.answers[target]
         shown = partial(_shown, self._public, rows, self._dtype)
         source = snapshot.source
-        # A checkpoint of a model of ours, about images that lie beside it, can be asked in a graph.
+        # A checkpoint of one of our models can be asked in a graph about images on the same device.
         if source is not None and not source.replica.model.external and self._public.pixels.on_device:
             key = source.replica, from_to.shape[1], target, bool(source.fit_tensors)
             if key not in self._passes:
                 as_sent = partial(snapshot.as_sent, dtype=self._dtype)
-                self._passes[key] = CapturedPass(source, from_to, said, shown, as_sent)
+                self._passes[key] = CapturedPass(source, from_to, answers, shown, as_sent)
             self._passes[key](source, from_to)
         else:
             from_, to = from_to
             outputs = snapshot.outputs(shown(from_))
-            said.make_room(outputs, rows.samples_SB.shape[1])
-            said.put(outputs, to)
+            answers.make_room(outputs, rows.samples_SB.shape[1])
+            answers.put(outputs, to)
 
     def _gather(self, rows: Sequence[WindowRows]) -> WindowRows:
-        """The rows of all students as one window, at an address that stays."""
+        """Gather the rows of all students as one window, at a fixed address."""
         if self._rows is None:
             lines = self._students * self._capacity
             self._rows = rows[0].map(lambda of: of.new_zeros(lines, *of.shape[1:]))
@@ -113,7 +113,7 @@ class Teachers:
 
 
 def _shown(public: Samples, rows: WindowRows, dtype: torch.dtype, lines: Tensor) -> Rows:
-    """The rows of some lines, with their pixels."""
+    """Return the rows of some lines, with their pixels."""
     return public.read_rows(rows.map(lambda of: of.index_select(0, lines).flatten(0, 1)), dtype)
 
 
@@ -129,7 +129,7 @@ def _tensors(rows: WindowRows) -> list[Tensor]:
 
 
 def _in_powers(lines: Sequence[int], most: int) -> Iterator[tuple[Sequence[int], int]]:
-    """Parts, and the size that each is filled up to: there are few, because each is a graph of its own."""
+    """Yield parts, and the size that each is filled up to: few different sizes, because each has a graph of its own."""
     size = 1 << (most.bit_length() - 1)
     while lines:
         while size > SMALLEST and size > len(lines):

@@ -1,4 +1,4 @@
-"""What runs in an actor's process."""
+"""The actor: what runs in a process of Ray."""
 
 import sys
 import warnings
@@ -22,40 +22,40 @@ from manyheads.setup.device import device_named
 
 
 class Actor:
-    """What runs in an actor's process: a worker, and a count of its steps that can be read while it trains."""
+    """A Ray actor: a worker, and a count of its steps that can be read while it trains."""
 
     def __init__(self) -> None:
         self._taken = 0
 
-    def settle(self, path: Sequence[str], shared: Sequence[Any], precision: str, payloads: ClientPayload) -> Any:
-        """Make its clients, and say on which machine. Code that an experiment names is found where the driver does."""
+    def make_clients(self, path: Sequence[str], shared: Sequence[Any], precision: str, payload: ClientPayload) -> Any:
+        """Make the clients, and return on which machine. Code is looked for where the driver looks for it."""
         ray = import_ray()
         search_as(path)
-        # What lies in the object store must not be written to, which nobody does.
+        # Arrays in the object store must not be written to, and nobody does.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         torch.set_num_threads(1)
 
         def make() -> str:
-            self._how = precision, device_named(payloads.device)
+            self._how = precision, device_named(payload.device)
             with enough_memory():
-                self._worker = RayWorker(payloads.unpacked(unpacked(*ray.get(shared[0]))), PlainTrainer())
+                self._worker = RayWorker(payload.unpacked(unpacked(*ray.get(shared[0]))), PlainTrainer())
             return str(ray.get_runtime_context().get_node_id())
 
         return attempted(make)
 
     def call(self, method: str, arguments: tuple[Any, ...], watched: bool) -> tuple[Any, int]:
-        """The answer of the worker, and how many steps were taken for it."""
+        """Return the answer of the worker, and the number of steps that were taken for it."""
         further = (self._count,) if watched else ()
         answer = attempted(partial(self._do, method, *arguments, *further))
-        taken, self._taken = self._taken, 0  # so that what is read before the next window begins is none
+        taken, self._taken = self._taken, 0  # so that 0 is read until the next window begins
         return answer, taken
 
     def _do(self, method: str, *arguments: Any) -> Any:
         with enough_memory(), computing_in(*self._how), self._worker.at_work:
             return getattr(self._worker, method)(*arguments)
 
-    def beside(self, method: str, arguments: tuple[Any, ...]) -> Any:
-        """The answer of the worker, which may be busy with something else."""
+    def call_while_busy(self, method: str, arguments: tuple[Any, ...]) -> Any:
+        """Return the answer of the worker, which may be busy with something else."""
         return attempted(partial(getattr(self._worker, method), *arguments))
 
     def taken(self) -> int:
@@ -66,7 +66,7 @@ class Actor:
 
 
 class RayWorker(RemoteWorker):
-    """What it shows lies in the object store, once on each machine."""
+    """A worker whose answers lie in Ray's object store, once on each machine."""
 
     def send(self, answer: Answer | SnapshotError) -> Any:
         ray = import_ray()
@@ -82,11 +82,11 @@ class RayWorker(RemoteWorker):
 
 
 def search_as(path: Sequence[str]) -> None:
-    """Look for modules in this order first. Ray puts the working folder before everything; the driver does not."""
+    """Look for modules in these places first. Ray puts the working folder before everything; the driver does not."""
     sys.path[:] = dict.fromkeys([*path, *sys.path])
 
 
 def as_stored(value: Any) -> tuple[bytes, list[Any]]:
-    """As Ray stores it so that its arrays can be used where they lie."""
+    """Return a value in the form that Ray stores, so that its arrays can be used where they lie."""
     body, buffers = packed(value)
     return body, [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers]

@@ -1,4 +1,4 @@
-"""Connecting to a Ray cluster, and sharing out what it has."""
+"""Connecting to a Ray cluster, and sharing out its resources."""
 
 import contextlib
 import importlib
@@ -22,7 +22,7 @@ PROBE = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False)"
 
 
 def import_ray() -> Any:
-    """Imported when it is needed: most people have no use for it."""
+    """Import Ray, which is optional, when it is needed."""
     try:
         return importlib.import_module("ray")
     except ImportError:
@@ -30,13 +30,13 @@ def import_ray() -> Any:
 
 
 def reason_of(error: Exception) -> str:
-    """The line of Ray's message that says why."""
+    """Return the line of Ray's message that says why."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return next((line for line in lines if "because" in line), lines[0])
 
 
 def connect(address: str | None) -> bool:
-    """To a cluster, or to one that is started on this machine; whether it has to be let go of."""
+    """Connect to a cluster, or start one on this machine; return whether to disconnect at the end."""
     ray = import_ray()
     if ray.is_initialized():
         there = ray.get_runtime_context().gcs_address
@@ -58,9 +58,9 @@ def connect(address: str | None) -> bool:
 
 
 def _probe(address: str) -> None:
-    """In another process, because Ray waits long for a cluster that is not there, and may end the process that asks."""
+    """Try to connect in another process: Ray waits long for a cluster that is not there, and may end the process."""
     if address.startswith("ray://"):
-        raise ConfigurationError(f"--address {address}: give HOST:PORT (mostly port 6379), on a machine of the cluster")
+        raise ConfigurationError(f"--address {address}: give HOST:PORT (usually port 6379) of a machine of the cluster")
     try:
         tried = subprocess.run(
             [sys.executable, "-P", "-c", PROBE, address],
@@ -72,7 +72,7 @@ def _probe(address: str) -> None:
     except subprocess.TimeoutExpired:
         raise ConfigurationError(
             f"--address {address}: no Ray cluster answers within {CONNECT_SECONDS:.0f} s; "
-            "is it started there (ray start --head), and is the port open?"
+            "was it started there (ray start --head), and is the port open?"
         ) from None
     if tried.returncode:
         said = [line for line in tried.stderr.splitlines() if line.strip()] or ["no reason was given"]
@@ -80,7 +80,7 @@ def _probe(address: str) -> None:
 
 
 def free_resources() -> dict[str, float]:
-    """Of the cluster. What a lost run held may take a moment to come back."""
+    """Return the free resources of the cluster. What a lost run held may take a moment to become free."""
     ray = import_ray()
     deadline = time.monotonic() + 5.0
     while True:
@@ -91,7 +91,7 @@ def free_resources() -> dict[str, float]:
 
 
 def shares(free: Mapping[str, float], actors: int, options: ResolvedOptions) -> dict[str, float]:
-    """What each actor asks for, so that all find a place at the same time."""
+    """Return what each actor asks for, so that all find a place at the same time."""
     cpus, gpus = int(free.get("CPU", 0.0)), int(free.get("GPU", 0.0))
     if cpus < 1:
         raise ConfigurationError("--engine ray: the cluster has no free CPU; wait until another job has ended")
@@ -105,14 +105,14 @@ def shares(free: Mapping[str, float], actors: int, options: ResolvedOptions) -> 
 
 
 def share(units: int, actors: int) -> float:
-    """Of a unit: 1, or less where actors have to share. Every unit holds a whole number of actors."""
+    """Return an actor's share of a CPU or GPU: 1, or less if actors must share. Each holds a whole number of actors."""
     together = math.ceil(actors / units)
     return 1.0 if together <= 1 else math.floor(10_000 / together) / 10_000
 
 
 @contextlib.contextmanager
 def _same_handlers() -> Iterator[None]:
-    """Ray puts a handler for SIGTERM in place of ours."""
+    """Restore our signal handlers: Ray puts its own in place of them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,7 +1,7 @@
 """The ray engine: each client (or group) is a Ray actor, on this machine or anywhere in a cluster.
 
-What clients show each other goes from actor to actor through Ray's object store; this process passes on references.
-Where a machine has fewer cores than actors, they share them.
+Answers go from actor to actor through Ray's object store; this process passes on references. On a machine with fewer
+cores than actors, they share the cores.
 """
 
 import contextlib
@@ -16,16 +16,16 @@ from manyheads.engine.failure import RemoteError
 from manyheads.engine.options import ResolvedOptions
 from manyheads.engine.ray.actor import Actor, as_stored
 from manyheads.engine.ray.cluster import connect, free_resources, import_ray, reason_of, shares
-from manyheads.engine.remote import ClientPayload, Remote
+from manyheads.engine.remote import ClientPayload, RemoteEngine
 from manyheads.errors import ConfigurationError, WorkerLost
 from manyheads.setup.build import Ensemble
 
-PROGRESS_SECONDS = 0.5  # between two questions how many steps were taken
-PLACE_SECONDS = 300.0  # until every actor must have found its place and its clients
+PROGRESS_SECONDS = 0.5  # between two looks at the steps that were taken
+PLACE_SECONDS = 300.0  # within which every actor must have found a place and made its clients
 
 
-class RayEngine(Remote):
-    """One actor for each node of the graph: the members of a group average often, and live together."""
+class RayEngine(RemoteEngine):
+    """An engine with one actor for each node of the graph: the members of a group average often, and live together."""
 
     def __init__(self, ensemble: Ensemble, options: ResolvedOptions) -> None:
         super().__init__(ensemble, len(ensemble.resolved.groups), options)
@@ -47,17 +47,17 @@ class RayEngine(Remote):
         self._actors = [actor.remote() for _ in self._nodes]
         payloads = [ClientPayload.of(self._ensemble, members, kind) for members in self._clients]
         path = [entry or os.getcwd() for entry in sys.path]
-        # The reference is wrapped: what it stands for may only be read once the path is known.
+        # The reference is wrapped in a list, because Ray must not read its value before the path is known.
         how = path, [shared], options.precision
-        settling = [a.settle.remote(*how, own) for a, own in zip(self._actors, payloads, strict=True)]
-        _, missing = ray.wait(settling, num_returns=len(settling), timeout=PLACE_SECONDS)
+        starting = [a.make_clients.remote(*how, own) for a, own in zip(self._actors, payloads, strict=True)]
+        _, missing = ray.wait(starting, num_returns=len(starting), timeout=PLACE_SECONDS)
         if missing:
             asked = ", ".join(f"{key} = {value}" for key, value in asks.items())
             raise ConfigurationError(
-                f"--engine ray: {len(missing)} of {len(settling)} actors ({asked}) found no place within "
+                f"--engine ray: {len(missing)} of {len(starting)} actors ({asked}) found no place within "
                 f"{PLACE_SECONDS:.0f} s; is the cluster busy?"
             )
-        self._machines = [self._good(worker, settled) for worker, settled in enumerate(settling)]
+        self._machines = [self._value_of(worker, started) for worker, started in enumerate(starting)]
         cores = {machine["NodeID"]: int(machine["Resources"].get("CPU", 1)) for machine in ray.nodes()}
         # On a GPU, kernels of several actors fill each other's gaps.
         self._cores = Counter({key: max(1, n) if kind == "cpu" else len(self._nodes) for key, n in cores.items()})
@@ -73,20 +73,21 @@ class RayEngine(Remote):
             done, _ = ray.wait(list(running), num_returns=1, timeout=PROGRESS_SECONDS if watched else None)
             for ref in done:
                 worker = running.pop(ref)
-                answers[worker], taken = self._good(worker, ref)
-                counts.tell(worker, taken)
+                answers[worker], taken = self._value_of(worker, ref)
+                counts.report(worker, taken)
             if watched and not done:
                 for worker in running.values():
                     asked = self._actors[worker].taken.options(concurrency_group="watch").remote()
-                    counts.tell(worker, self._good(worker, asked))
+                    counts.report(worker, self._value_of(worker, asked))
         return [answers[worker] for worker in arguments]
 
-    def ask_beside(self, method: str, *arguments: Any) -> list[Any]:
-        asked = [actor.beside.options(concurrency_group="watch").remote(method, arguments) for actor in self._actors]
-        return [self._good(worker, ref) for worker, ref in enumerate(asked)]
+    def ask_while_busy(self, method: str, *arguments: Any) -> list[Any]:
+        watch = {"concurrency_group": "watch"}
+        asked = [actor.call_while_busy.options(**watch).remote(method, arguments) for actor in self._actors]
+        return [self._value_of(worker, ref) for worker, ref in enumerate(asked)]
 
     def _may_start(self, due: Sequence[int], running: Sequence[int]) -> list[int]:
-        """Windows for which there is a core: all at once on too few cores are slower."""
+        """Return the workers for which there is a core: all at once on too few cores would be slower."""
         free = self._cores - Counter(self._machines[worker] for worker in running)
         chosen = []
         for worker in due:
@@ -98,14 +99,14 @@ class RayEngine(Remote):
     def close(self) -> None:
         ray = import_ray()
         for actor in self._actors:
-            with contextlib.suppress(Exception):  # of a cluster that is gone
+            with contextlib.suppress(Exception):  # the cluster may be gone
                 ray.kill(actor)
         self._actors = []
         if self._ours:
             ray.shutdown()
 
-    def _good(self, worker: int, ref: Any) -> Any:
-        """What a reference stands for; an error where that is one, or where the actor is gone."""
+    def _value_of(self, worker: int, ref: Any) -> Any:
+        """Return the value of a reference; raise if it is an error, or if the actor is gone."""
         ray = import_ray()
         try:
             answer = ray.get(ref)
@@ -120,13 +121,13 @@ class RayEngine(Remote):
 
 
 class _Counts:
-    """The client-steps of each actor of which the observer was told."""
+    """The client-steps of each actor that were reported already."""
 
     def __init__(self, progress: Progress | None) -> None:
-        self._progress, self._told = progress, dict[int, int]()
+        self._progress, self._reported = progress, dict[int, int]()
 
-    def tell(self, worker: int, taken: int) -> None:
-        more = taken - self._told.get(worker, 0)
+    def report(self, worker: int, taken: int) -> None:
+        more = taken - self._reported.get(worker, 0)
         if self._progress is not None and more > 0:
             self._progress(more)
-            self._told[worker] = taken
+            self._reported[worker] = taken

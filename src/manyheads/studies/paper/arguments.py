@@ -44,7 +44,7 @@ class ReproduceRequest:
         """Return the options of the engine: a GPU, if there is one and it is worth it."""
         import torch  # late: a mistake in a name is reported without it
 
-        from manyheads.engine.resolve import resolve_options
+        from manyheads.engine.defaults import resolve_options
 
         usual = "cuda" if self.scale.for_gpu and self.given.device != "cpu" and torch.cuda.is_available() else "plain"
         return resolve_options(replace(self.given, engine=self.given.engine or usual))

@@ -10,12 +10,12 @@ from manyheads.config.experiment import Experiment
 from manyheads.engine import ENGINES
 from manyheads.engine.base import Window
 from manyheads.engine.cores import usable_cores
-from manyheads.engine.resolve import home
+from manyheads.engine.defaults import local_device
+from manyheads.engine.threads import one_thread
 from manyheads.setup.build import assemble
 from manyheads.studies.paper.cell_worker import free_memory
 from manyheads.studies.paper.jobs import Job
 from manyheads.training.start import train
-from manyheads.training.stop import one_thread
 
 
 def estimated_seconds(job: Job) -> float:
@@ -23,7 +23,7 @@ def estimated_seconds(job: Job) -> float:
     options = job.options
     on_cpu = options.device == "cpu"
     tried, steps = (_smaller(job.experiment), 1) if on_cpu else (job.experiment, 10)
-    engine = ENGINES[options.engine](assemble(tried, home(options)), options)
+    engine = ENGINES[options.engine](assemble(tried, local_device(options)), options)
     with one_thread(), contextlib.closing(engine):
         engine.exchange(step=0)
         engine.train(Window(0, steps), lambda _: None)

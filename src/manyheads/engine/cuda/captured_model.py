@@ -9,10 +9,10 @@ from manyheads.models.norm import in_parts
 
 
 class CapturedModel:
-    """A client's model as a captured step uses it: several batches in one pass, weights in few bits.
+    """A client's model as a captured step uses it: several batches in one pass, weights in low precision.
 
     Its parameters are views of the client's flat tensor or, in bfloat16, of a copy that the optimizer keeps up to date;
-    BatchNorm stays in float32. Nothing is cast, layer by layer, as autocast would.
+    BatchNorm stays in float32. Nothing is cast layer by layer, as autocast would.
     """
 
     def __init__(self, client: Client, low_dtype: torch.dtype | None) -> None:
@@ -38,12 +38,12 @@ class CapturedModel:
         self.module.train()
 
     def refresh(self) -> None:
-        """After the client's numbers were changed by others: an average, a checkpoint."""
+        """Copy the client's weights again after an average or a checkpoint has changed them."""
         if self.low is not None:
             self.low.copy_(self._state.parameters)
 
     def forward_batches(self, *images: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """One pass; a model of others, in which samples of a batch may know of each other, takes one for each."""
+        """Run several batches in one pass; an external model, whose samples may interact, takes a pass for each."""
         self.passes += 0 if self.external else len(images)
         if self.external:
             with torch.autocast("cuda", self._autocast, enabled=self._autocast is not None):
@@ -61,12 +61,12 @@ class CapturedModel:
             return embedding_BE
         return self.module.mapped(embedding_BE.to(self.dtype), width).to(self._state.values.dtype)
 
-    def _full(self, said: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """Losses are computed in all bits."""
-        logits_BHC, embedding_BE = said
+    def _full(self, outputs: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return outputs in full precision, in which losses are computed."""
+        logits_BHC, embedding_BE = outputs
         return logits_BHC.to(self._state.values.dtype), embedding_BE.to(self._state.values.dtype)
 
 
 def _empty(client: Client, device: torch.device) -> ClientModel:
-    """A model of the client's architecture, whose numbers will be views of others."""
+    """Return a model of the client's architecture, whose weights will be views of other tensors."""
     return client.make_model().to(device)

@@ -1,7 +1,7 @@
-"""One GPU: the steps of all clients as one CUDA graph, several streams inside it.
+"""The trainer of the cuda engine: the steps of all clients as one CUDA graph with several streams.
 
-Before a stretch of steps everything that they read is put on the device (student.py, teachers.py); then the graph is
-replayed, once for each step, and the host only looks on.
+Before a stretch of steps, everything that they read is put on the device (student.py, teachers.py). Then the graph is
+replayed once for each step, and the host only watches.
 """
 
 import contextlib
@@ -29,28 +29,28 @@ from manyheads.engine.plain import PlainTrainer
 from manyheads.errors import TrainingError
 from manyheads.memory import ADVICE
 
-STREAMS = 8  # clients that train at the same time: more do not make it faster, and each needs its activations
-STEPS_AT_ONCE = 128  # that are loaded, at most
-LOADED_SHARE = 0.1  # of the memory of a GPU that what is loaded may take
+STREAMS = 8  # clients that train at the same time: more are not faster, and each needs its activations
+STEPS_AT_ONCE = 128  # at most this many are loaded
+LOADED_SHARE = 0.1  # the share of a GPU's memory for what is loaded
 
 
 class CudaTrainer:
-    """The trainer of the cuda engine. On a CPU the same steps are taken without a graph: for tests."""
+    """The trainer of the cuda engine. On a CPU it takes the same steps without a graph, for tests."""
 
     encodes = False  # what a message would hold is cut and rounded on the device
 
     def __init__(self, precision: str) -> None:
         self._low_dtype = torch.bfloat16 if precision == "bf16" else None
         self._students: list[Student] = []
-        self._plain: list[Client] = []  # those whose step cannot be captured
+        self._plain: list[Client] = []  # clients whose step cannot be captured
         self._graphs: dict[object, CapturedStep] = {}
-        self._teachers: dict[tuple[tuple[int, ...], int], Teachers] = {}  # of which students, and how many targets
+        self._teachers: dict[tuple[tuple[int, ...], int], Teachers] = {}  # by students and number of targets
         self._streams: list[torch.cuda.Stream] = []
         self._reader = ThreadPoolExecutor(1, "images")
         self._memory_pool: Any = None
-        self._passes: dict[int, int] = {}  # of the graph that is replayed: batches of each client in a step
-        self.notes: list[str] = []  # what a person should know and was not told yet
-        self._said: set[str] = set()
+        self._passes: dict[int, int] = {}  # batches of each client in a step of the graph that is replayed
+        self.notes: list[str] = []  # for the user, since they were last read
+        self._noted: set[str] = set()
         self._data_seconds = 0.0
         self._pace = Pace()
 
@@ -64,7 +64,7 @@ class CudaTrainer:
         self._data_seconds = 0.0
         if self._students:
             terms, found = self._train_students(algorithm, window, progress)
-        if self._plain:  # after the others: the first capture may have added to them
+        if self._plain:  # after the others, because the first capture may add to these
             rest = PlainTrainer().train(self._plain, algorithm, window, progress)
             terms, self._data_seconds = rest.terms, self._data_seconds + rest.data_seconds
             found |= {client.index: own for client, own in zip(self._plain, rest.values, strict=True)}
@@ -84,12 +84,12 @@ class CudaTrainer:
                 self._students.append(made)
 
     def _give_up(self, client: Client, why: str) -> None:
-        """Train a client as the plain engine does; said once for each architecture."""
+        """Train a client as the plain engine does, and note that once for each architecture."""
         self._plain.append(client)
-        said = f"cannot be captured in a CUDA graph ({why}); trained step by step, as the plain engine does"
-        text = f"{type(client.model.backbone).__name__} {said}"
-        if text not in self._said:
-            self._said.add(text)
+        problem = f"cannot be captured in a CUDA graph ({why}); it is trained step by step, as by the plain engine"
+        text = f"{type(client.model.backbone).__name__} {problem}"
+        if text not in self._noted:
+            self._noted.add(text)
             self.notes.append(text)
 
     def _train_students(
@@ -105,7 +105,7 @@ class CudaTrainer:
             load()
             step = self._ready(load)
             self._counter_1.zero_()
-            for student in self._students:  # before the steps: it is read while the device is busy with them
+            for student in self._students:  # before the steps, to be read while the device is busy with them
                 ahead = min(stop + (stop - start), student.client.training.steps)
                 student.fetch_ahead(stop, ahead, self._reader)
             self._replay(step, stop - start, progress)
@@ -117,7 +117,7 @@ class CudaTrainer:
         return terms, {index: torch.cat(values) for index, values in found.items() if index in kept}
 
     def _load(self, start: int, stop: int, plans: Mapping[int, WindowPlan]) -> None:
-        """Everything that the steps of a stretch read."""
+        """Load everything that the steps of a stretch read."""
         begun = time.perf_counter()
         here = [plans[student.client.index] for student in self._students]
         rows = [student.load(start, stop, plan) for student, plan in zip(self._students, here, strict=True)]
@@ -125,7 +125,7 @@ class CudaTrainer:
         self._ask_teachers(here, rows)
 
     def _replay(self, step: Callable[[], None], steps: int, progress: Progress) -> None:
-        """Hand the steps to the device, and say how far it is."""
+        """Hand the steps to the device, and report its progress."""
         under_way: deque[tuple[torch.cuda.Event, int]] = deque()
         since, looked = 0, time.perf_counter()
         for done in range(1, steps + 1):
@@ -147,7 +147,7 @@ class CudaTrainer:
             progress(steps * len(self._students))
 
     def _ask_teachers(self, plans: Sequence[WindowPlan], rows: Sequence[WindowRows | None]) -> None:
-        """Those students that have as many targets are answered together; mostly all of them."""
+        """Ask the teachers of all students with the same number of targets (usually all students) together."""
         alike: dict[int, list[int]] = {}
         for number, plan in enumerate(plans):
             alike.setdefault(plan.targets_per_step, []).append(number)
@@ -156,13 +156,13 @@ class CudaTrainer:
             asked = [own for number in numbers if (own := rows[number]) is not None]
             if not targets or not asked:
                 for student in students:
-                    student.said = []
+                    student.answers = []
                 continue
             teachers = self._teachers_of(students, targets)
             pools = [student.client.pool.entries for student in students]
             teachers.ask(pools, [drawn for number in numbers if (drawn := plans[number].targets) is not None], asked)
             for place, student in enumerate(students):
-                student.said = teachers.of(place)
+                student.answers = teachers.answers_to(place)
 
     def _teachers_of(self, students: Sequence[Student], targets: int) -> Teachers:
         key = tuple(student.client.index for student in students), targets
@@ -174,7 +174,7 @@ class CudaTrainer:
         return self._teachers[key]
 
     def _ready(self, load_again: Callable[[], None]) -> Callable[[], None]:
-        """One step of all, ready to be taken: the graph of what is loaded, captured where it is new."""
+        """Return a step of all students, ready to be taken: the graph for what is loaded, captured if it is new."""
         if not self._counter_1.is_cuda:
             return self._all
         key = tuple(student.key for student in self._students)
@@ -194,13 +194,13 @@ class CudaTrainer:
         return self._graphs[key].captured.replay
 
     def _pool(self) -> Any:
-        """Memory that all graphs share: they are replayed one after the other, and nothing of a step outlives it."""
+        """Return the memory that all graphs share: they are replayed in turn, and nothing in it outlives a step."""
         if self._memory_pool is None:
             self._memory_pool = torch.cuda.graph_pool_handle()
         return self._memory_pool
 
     def _try_each(self) -> None:
-        """Each architecture alone: one that cannot be captured must not spoil the graph of all."""
+        """Try to capture each architecture alone: one that cannot be captured must not spoil the graph of all."""
         tried: dict[object, str | None] = {}
         with self._put_back():
             for student in list(self._students):
@@ -213,7 +213,7 @@ class CudaTrainer:
                     self._give_up(student.client, problem)
 
     def _choose_streams(self) -> None:
-        """As many as there is memory for: clients of one stream use the same, one after the other."""
+        """Make as many streams as memory allows: the clients of a stream use the same memory in turn."""
         if not self._students:
             return
         device = self._counter_1.device
@@ -242,7 +242,7 @@ class CudaTrainer:
         self._streams = [torch.cuda.Stream(device) for _ in range(number)]  # type: ignore[no-untyped-call]
 
     def _all(self) -> None:
-        """One step of every client, one after the other or in streams."""
+        """Take one step of every client, one after the other or in streams."""
         if not self._streams:
             for student in self._students:
                 student.step()
@@ -259,7 +259,7 @@ class CudaTrainer:
 
     @contextlib.contextmanager
     def _put_back(self) -> Iterator[None]:
-        """What is tried out before a capture trains nobody."""
+        """Undo the steps that are taken in here: trying out and capturing must not train anybody."""
         clients = [student.client for student in self._students]
         before = [
             (client.state.values.clone(), client.momentum.clone(), client.state.copy_integers()) for client in clients
@@ -276,7 +276,7 @@ class CudaTrainer:
 
 
 def _stretches(window: Window, phases: Sequence[NDArray[Any]], capacity: int) -> Iterator[tuple[int, int]]:
-    """Steps that are loaded at once: in each client's plan of one phase."""
+    """Yield the stretches of steps that are loaded at once: within one phase of every client's plan."""
     start = window.start
     while start < window.stop:
         stop = min(window.stop, start + capacity)
@@ -289,7 +289,7 @@ def _stretches(window: Window, phases: Sequence[NDArray[Any]], capacity: int) ->
 
 
 def _capacity(clients: Sequence[Client], algorithm: Algorithm) -> int:
-    """How many steps may be loaded at once: what teachers say takes most of it, and images that are not there yet."""
+    """Return how many steps may be loaded at once; teachers' answers and images from the host take most memory."""
     device = clients[0].state.values.device
     if device.type != "cuda":
         return STEPS_AT_ONCE

@@ -1,4 +1,4 @@
-"""What the targets of students say: tables at addresses that stay."""
+"""The answers of teachers: tables at fixed addresses."""
 
 from dataclasses import dataclass, field
 
@@ -10,18 +10,18 @@ from manyheads.outputs import Outputs
 
 @dataclass(eq=False)
 class TeacherAnswers:
-    """The answers to one target of every student: tables at addresses that stay."""
+    """The answers of one target to every student: tables at fixed addresses."""
 
     lines: int
     dtype: torch.dtype
     probabilities_LBHC: Tensor | None = None
     confidence_LBH: Tensor | None = None
-    known_LB: Tensor | None = None  # where something may be withheld
+    known_LB: Tensor | None = None  # if something may be withheld
     embedding_LBE: dict[int, Tensor] = field(default_factory=dict)  # by width
-    counts_L: dict[int, Tensor] = field(default_factory=dict)  # 1 where the embedding is of this width
+    counts_L: dict[int, Tensor] = field(default_factory=dict)  # 1 if the embedding has this width
 
-    def of(self, student: int, capacity: int) -> "TeacherAnswers":
-        """One student's lines."""
+    def to(self, student: int, capacity: int) -> "TeacherAnswers":
+        """Return one student's lines."""
 
         def own(table: Tensor) -> Tensor:
             return table[student * capacity : (student + 1) * capacity]
@@ -37,7 +37,7 @@ class TeacherAnswers:
         )
 
     def make_room(self, outputs: Outputs, batch: int) -> None:
-        """For answers like these."""
+        """Make tables for answers like these, if there are none yet."""
 
         def table(of: Tensor) -> Tensor:
             return torch.zeros(self.lines, batch, *of.shape[1:], dtype=self.dtype, device=of.device)
@@ -54,7 +54,7 @@ class TeacherAnswers:
             self.counts_L[width] = self.embedding_LBE[width].new_zeros(self.lines)
 
     def put(self, outputs: Outputs, lines: Tensor) -> None:
-        """Answers about the rows of some lines."""
+        """Store the answers about the rows of some lines."""
 
         def put(of: Tensor, into: Tensor) -> None:
             into.index_copy_(0, lines, of.view(len(lines), -1, *of.shape[1:]).to(into.dtype))

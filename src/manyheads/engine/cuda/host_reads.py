@@ -1,4 +1,4 @@
-"""What must not be read on the host in a captured step: whoever tries is told so."""
+"""Stand-ins for what a captured step must not read on the host: reading them raises an error that says so."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ from manyheads.client.plan import PLAN_FIELDS, WindowPlan
 
 
 class NotOnHost(Exception):
-    """Something was read on the host that a captured step knows on the device only."""
+    """Something was read on the host that a captured step has on the device only."""
 
 
 class NoPlan(WindowPlan):
-    """In the place of a plan."""
+    """A stand-in for a plan."""
 
     def __getattribute__(self, name: str) -> Any:
         if name in (*PLAN_FIELDS, "arrays"):
@@ -21,11 +21,11 @@ class NoPlan(WindowPlan):
 
 
 class NoStep:
-    """In the place of a step's number."""
+    """A stand-in for the number of a step."""
 
 
 def _refuse(*_: Any) -> Any:
-    raise NotOnHost("losses reads `step`; what changes from step to step belongs into the algorithm's plan")
+    raise NotOnHost("losses reads `step`; what changes from step to step belongs in the algorithm's plan")
 
 
 for _name in [
