@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on."""
+"""The console: what a person sees during a run."""
 
 import contextlib
 import io

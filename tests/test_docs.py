@@ -39,7 +39,7 @@ def test_every_key_is_documented() -> None:
 
 
 @pytest.mark.parametrize("engine", ["plain", "parallel"])
-def test_an_algorithm_of_one_s_own(
+def test_the_algorithm_of_the_docs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Experiment, engine: str
 ) -> None:
     """The algorithm of docs/adding.md has at most 25 lines, fills its pool and learns from neighbours."""
@@ -55,7 +55,7 @@ def test_an_algorithm_of_one_s_own(
     del sys.modules["my_lab"]
 
 
-def test_a_model_of_one_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Experiment) -> None:
+def test_the_model_of_the_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Experiment) -> None:
     (tmp_path / "my_models.py").write_text(python_block("docs/adding.md", 1))
     monkeypatch.syspath_prepend(tmp_path)
     summary = train(tiny.with_values(model={"backbone": "my_models:Patches"}, training={"steps": 4})).summary

@@ -60,7 +60,7 @@ def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_is_not_there_is_named_by_the_file_that_was_asked_for(tmp_path: Path) -> None:
+def test_a_missing_folder_is_named_with_the_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as error:
         write_whole(tmp_path / "nowhere" / "file", b"")
     assert error.value.filename == str(tmp_path / "nowhere" / "file")

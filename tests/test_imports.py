@@ -40,7 +40,7 @@ def test_a_module_that_is_loaded_is_the_one_that_counts(lab: Path, monkeypatch: 
     assert files_of("sys") == ("built-in",)
 
 
-def test_what_lies_on_the_path_comes_before_the_working_folder(lab: Path, tmp_path: Path) -> None:
+def test_the_path_comes_before_the_working_folder(lab: Path, tmp_path: Path) -> None:
     installed = tmp_path / "installed"
     installed.mkdir()
     (installed / "both_lab.py").write_text("WHERE = 'installed'\n")
@@ -105,7 +105,7 @@ def test_a_module_that_exits_is_one_line(lab: Path) -> None:
         import_named("leaving_lab:net", "key", anything, "", Trust.full())
 
 
-def test_an_error_names_the_place_in_the_user_s_file(lab: Path) -> None:
+def test_an_error_names_the_line_of_the_users_file(lab: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"RuntimeError: imported \(__init__.py, line 1\)"):
         import_named("a_lab:net", "key", anything, "", Trust.full())
 

@@ -1,4 +1,4 @@
-"""What a terminal is shown of text from elsewhere."""
+"""Text from elsewhere, as a terminal is shown it."""
 
 from manyheads.errors import ConfigurationError, Interrupted, ManyheadsError, ModelError
 from manyheads.printable import abridged

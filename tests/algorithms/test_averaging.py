@@ -64,7 +64,7 @@ def test_statistics_of_batchnorm_are_averaged_like_weights(tiny: Experiment) -> 
             torch.testing.assert_close(client.model.get_buffer(name).double(), expected, rtol=1e-5, atol=1e-7)
 
 
-def test_the_optimizer_goes_on_from_the_mean(tiny: Experiment) -> None:
+def test_the_optimizer_continues_from_the_mean(tiny: Experiment) -> None:
     """After averaging, the module's parameters are still views of the flat tensor."""
     ensemble, _, _ = three_steps(averaging(tiny))
     exchange(ensemble, step=3)

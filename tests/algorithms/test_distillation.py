@@ -158,7 +158,7 @@ def test_ties_go_to_the_own_head_first() -> None:
     assert chosen[0, 0].tolist() == [0.7, 0.3]
 
 
-def test_the_owner_s_confidence_counts_where_it_is_carried() -> None:
+def test_a_confidence_that_the_owner_sent_counts() -> None:
     p = torch.tensor([[[0.6, 0.4], [0.6, 0.4]]], dtype=torch.float64)
     own = Outputs(p, torch.zeros(1, 1))
     other = Outputs(p.flip(-1), torch.zeros(1, 1), confidence_BH=torch.tensor([[9.0, 9.0]], dtype=torch.float64))

@@ -78,7 +78,7 @@ def test_the_consensus_of_sure_models_is_the_mean_of_their_logits_too(tiny: Expe
     torch.testing.assert_close(client.memory["consensus"].double(), expected, rtol=1e-3, atol=1e-3)
 
 
-def test_an_alignment_subset_is_drawn_anew_each_round_and_the_same_for_all(tiny: Experiment) -> None:
+def test_each_round_draws_an_alignment_subset_that_is_the_same_for_all(tiny: Experiment) -> None:
     knobs = {"alignment_samples": 40}
     ensemble = assemble(fedmd(tiny, knobs, data={"augment": "crop-flip", "public_views": 2}))
     subsets = []
@@ -271,7 +271,7 @@ def test_labelled_training_goes_through_the_views(tiny: Experiment) -> None:
     assert view.tolist() == [step * 16 // 431 % 3 for step in range(100)]
 
 
-def test_labels_of_private_samples_are_nobody_s_public_labels(tiny: Experiment) -> None:
+def test_labels_of_private_samples_are_not_public_labels(tiny: Experiment) -> None:
     with pytest.raises(ConfigurationError, match="would train on the labels of everybody's private samples"):
         resolve(fedmd(tiny, {"first_public_steps": 8, "first_private_steps": 4}, data={"public": "all"}))
     assert resolve(fedmd(tiny, data={"public": "all"})).algorithm == FedMD(

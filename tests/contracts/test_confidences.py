@@ -12,7 +12,7 @@ from manyheads.outputs import Outputs
 
 @pytest.mark.parametrize("name", CONFIDENCES)
 @given(shape=st.lists(st.integers(1, 4), max_size=3), classes=st.integers(2, 12), seed=st.integers(0, 2**31))
-def test_every_confidence_lies_between_that_of_no_idea_and_that_of_certainty(
+def test_every_confidence_is_between_an_even_and_a_certain_prediction(
     name: str, shape: list[int], classes: int, seed: int
 ) -> None:
     def measure(p: Tensor) -> Tensor:

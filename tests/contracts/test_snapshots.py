@@ -73,7 +73,7 @@ def test_a_snapshot_answers_with_distributions(kind: str, confidence: str) -> No
 
 
 @pytest.mark.parametrize(("kind", "confidence"), KINDS)
-def test_a_snapshot_stays_as_it_was_while_its_owner_goes_on(kind: str, confidence: str) -> None:
+def test_a_snapshot_does_not_change_while_its_owner_trains_on(kind: str, confidence: str) -> None:
     ensemble = trained(kind, confidence)
     client = ensemble.clients[1]
     rows, snapshot = some_rows(client), whole_snapshot(client, 4)

@@ -100,7 +100,7 @@ def test_an_empty_class_folder_of_the_test_part(pets: Path) -> None:
     check_line(refused_folder(pets), pets / "test" / "dog", "holds no images")
 
 
-def test_images_without_classes_are_no_private_data(pets: Path) -> None:
+def test_images_without_classes_cannot_be_private_data(pets: Path) -> None:
     check_line(refused_folder(pets / "cat"), pets / "cat", "has no labels; they are needed for private data")
 
 
@@ -129,7 +129,7 @@ def test_a_public_folder_beside_the_classes_is_not_lost(pets: Path) -> None:
     assert len(dataset.public.used) == 4
 
 
-def test_organisations_are_no_classes(tmp_path: Path) -> None:
+def test_folders_of_organisations_are_not_classes(tmp_path: Path) -> None:
     for name in ("berlin", "paris"):
         class_folders(tmp_path / "sites" / name / "train", {"cat": 3, "dog": 3})
     check_line(refused_folder(tmp_path / "sites"), "berlin, paris", "all hold train/", 'source = "clients"')
@@ -169,7 +169,7 @@ def test_images_beside_the_classes_are_not_lost(pets: Path) -> None:
     check_line(" ".join(load(data(source="folder", path=pets)).notes), pets / "stray.png")
 
 
-def test_files_that_are_no_images_are_noted(pets: Path) -> None:
+def test_files_that_are_not_images_are_noted(pets: Path) -> None:
     (pets / "cat" / "readme.txt").write_text("cats")
     (pets / "cat" / ".hidden.png").write_bytes(b"")
     dataset = load(data(source="folder", path=pets))
@@ -267,7 +267,7 @@ def test_only_deep_images(tmp_path: Path, channels: int) -> None:
     check_line(refused_folder(tmp_path), tmp_path / "cat" / "0.png", "16 or more bits")
 
 
-def test_16_bits_a_pixel_are_no_16_bits_a_channel(pets: Path) -> None:
+def test_16_bits_a_pixel_are_not_16_bits_a_channel(pets: Path) -> None:
     """A BMP file of 5, 6 and 5 bits is an ordinary image."""
     rows = struct.pack("<H", 0b01111_011111_01111) * (WIDTH * HEIGHT)
     masks = struct.pack("<III", 0xF800, 0x07E0, 0x001F)
@@ -357,7 +357,7 @@ def test_jpegs_are_upright_too_when_they_are_made_smaller(tmp_path: Path) -> Non
         assert image[9:].max() < 10
 
 
-def test_damaged_notes_of_a_camera_are_no_matter(pets: Path) -> None:
+def test_damaged_notes_of_a_camera_do_not_matter(pets: Path) -> None:
     """Pillow warns about them, but the pixels are whole, so nothing is said."""
     (pets / "cat" / "0.png").unlink()
     picture(3).save(pets / "cat" / "0.jpg", exif=b"Exif\0\0II*\0\x08\0\0\0\x05\0\x12\x01")
@@ -456,7 +456,7 @@ def test_wrong_arrays(tmp_path: Path, changes: dict[str, Any], texts: tuple[str,
     check_line(refusal(data(source="npz", path=file)), file, *texts)
 
 
-def test_gaps_are_no_mistake_where_classes_have_names(tmp_path: Path) -> None:
+def test_gaps_are_allowed_if_classes_have_names(tmp_path: Path) -> None:
     file = write_npz(
         tmp_path / "named.npz", y_train=np.arange(30) % 2, y_test=np.arange(6) % 2, class_names=list("abc")
     )
@@ -478,7 +478,7 @@ def test_arrays_that_are_neither_grey_nor_colour(tmp_path: Path, channels: int) 
         assert load(data(source="npz", path=file, size=8, channels=3)).image_shape == (8, 8, 3)
 
 
-def test_five_channels_are_no_grey_or_colour_images(tmp_path: Path) -> None:
+def test_five_channels_are_neither_grey_nor_colour(tmp_path: Path) -> None:
     """It ends in one line, not in Pillow's KeyError."""
     file = odd_file(tmp_path, 5)
     check_line(refusal(data(source="npz", path=file, channels=3)), file, "5 channels")
@@ -623,7 +623,7 @@ def test_clients_of_different_sizes(sites: Path) -> None:
     check_line(refused_clients(sites), sites / "west.npz", "x_train[0]", "is 9 x 8", "data.size")
 
 
-def test_another_number_of_clients_than_there_are(sites: Path) -> None:
+def test_a_wrong_number_of_clients(sites: Path) -> None:
     values = {**TINY, "clients": 3, "data": {"source": "clients", "path": str(sites)}}
     check_line(
         refusal(lambda: resolve(Experiment(**values))), "clients = 3", "holds 2 (north, south)", "give clients = 2"
@@ -646,7 +646,7 @@ def test_labels_of_the_clients_public_part_are_theirs_by_name(sites: Path) -> No
 # Keys
 
 
-def test_classes_that_there_are_not(pets: Path) -> None:
+def test_unknown_classes(pets: Path) -> None:
     line = refused_folder(pets, classes=["cat", "dogs"])
     check_line(line, "data.classes", pets, "has no class dogs", 'did you mean "dog"?')
     check_line(refused_folder(pets, classes=[0, 2]), "data.classes", "has no class 2", "numbers are 0 to 1")
@@ -654,7 +654,7 @@ def test_classes_that_there_are_not(pets: Path) -> None:
 
 
 @pytest.mark.parametrize("classes", [["cat", "cat"], ["cat", 1], [], "cat", [1.5]])
-def test_classes_that_are_no_choice(pets: Path, classes: object) -> None:
+def test_choices_of_classes_that_are_wrong(pets: Path, classes: object) -> None:
     check_line(
         refusal(lambda: data(source="folder", path=pets, classes=classes)), "data.classes = ", "different class names"
     )
@@ -665,14 +665,14 @@ def test_classes_of_images_without_labels(pets: Path) -> None:
     check_line(refusal(config), "data.public.classes", pets / "cat", "has no labels to choose by; leave it out")
 
 
-def test_classes_of_a_public_set_that_there_are_not(pets: Path) -> None:
+def test_unknown_classes_of_a_public_set(pets: Path) -> None:
     """The message names the key that is wrong."""
     config = data(source="digits", public={"source": "folder", "path": str(pets), "classes": ["dogs"]})
     check_line(refusal(config), "data.public.classes", 'did you mean "dog"?')
 
 
 @pytest.mark.parametrize("size", [0, -3, [4], [4, 5, 6], [4, 0], "large", 3.5, True])
-def test_sizes_that_are_none(size: object) -> None:
+def test_impossible_sizes(size: object) -> None:
     check_line(
         refusal(lambda: data(source="digits", size=size)),
         "data.size = ",
@@ -696,7 +696,7 @@ def test_an_unknown_public_source() -> None:
     )
 
 
-def test_a_public_part_of_its_own_that_there_is_not(pets: Path) -> None:
+def test_a_missing_public_part_of_its_own(pets: Path) -> None:
     check_line(refused_folder(pets, public="own"), 'data.public = "own"', pets, "has no public part of its own")
 
 
@@ -795,7 +795,7 @@ def test_a_script_on_the_hub_is_not_run(hugging: Any, monkeypatch: pytest.Monkey
     assert asked == {"trust_remote_code": False}
 
 
-def test_splits_and_columns_that_there_are_not(hugging: Any, tmp_path: Path) -> None:
+def test_unknown_splits_and_columns(hugging: Any, tmp_path: Path) -> None:
     kind = hugging.ClassLabel(names=["cat", "dog", "owl"])
     splits = {name: hugging_rows(hugging, [0, 1, 2] * 4, kind) for name in ("train", "test")}
     path = tmp_path / "saved"
@@ -879,7 +879,7 @@ def test_fine_labels_that_are_texts(hugging: Any, tmp_path: Path) -> None:
     assert dataset.train.fine.dtype == np.int64
 
 
-def test_plain_numbers_are_no_names(hugging: Any, tmp_path: Path) -> None:
+def test_plain_numbers_are_not_names(hugging: Any, tmp_path: Path) -> None:
     """A column of numbers does not say which class is which; the digits 0, 1, 2 are other classes."""
     hugging_rows(hugging, [0, 1, 2] * 4, hugging.Value("int64")).save_to_disk(str(tmp_path / "saved"))
     public = {"source": "huggingface", "path": str(tmp_path / "saved")}
@@ -888,7 +888,7 @@ def test_plain_numbers_are_no_names(hugging: Any, tmp_path: Path) -> None:
     assert dataset.public.labels is None
 
 
-def test_data_sets_of_torchvision_that_there_are_not(tmp_path: Path) -> None:
+def test_unknown_data_sets_of_torchvision(tmp_path: Path) -> None:
     torchvision_or_skip()
     check_line(refusal(data(source="torchvision", path=tmp_path)), "data.name: missing")
     check_line(refusal(data(source="torchvision", path=tmp_path, name="CIFAR1")), 'data.name = "CIFAR1"', "CIFAR10")
@@ -967,8 +967,7 @@ def test_a_damaged_card(packed: Path, content: str) -> None:
         {"classes": None},
     ],
 )
-def test_a_card_that_somebody_wrote_into(packed: Path, changes: dict[str, Any]) -> None:
-    """As above."""
+def test_an_edited_card(packed: Path, changes: dict[str, Any]) -> None:
     card = json.loads((packed / "pack.json").read_text())
     (packed / "pack.json").write_text(json.dumps({**card, **changes}))
     check_line(refused_packed(packed), packed / "pack.json", "not the description of a packed folder; pack it again")

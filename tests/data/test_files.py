@@ -73,7 +73,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-def test_a_file_of_another_format_is_no_image_whatever_it_is_called(pets: Path, kind: str) -> None:
+def test_a_file_of_another_format_is_not_opened_whatever_its_name(pets: Path, kind: str) -> None:
     (pets / "dog" / "1.png").write_bytes(OTHERS[kind])
     assert kind not in FORMATS
     check_line(refused(pets), pets / "dog" / "1.png", "is not an image of a known format")
@@ -107,7 +107,7 @@ def test_an_image_that_would_fill_the_memory(pets: Path) -> None:
     check_line(refused(pets), pets / "dog" / "1.png", "cannot be decoded", "decompression bomb")
 
 
-def test_memory_that_is_too_little_is_no_fault_of_an_image(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_memory_is_not_blamed_on_an_image(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Packing would otherwise leave the image out for ever."""
     found = list_source(data(source="folder", path=pets))
 
@@ -122,7 +122,7 @@ def test_memory_that_is_too_little_is_no_fault_of_an_image(pets: Path, monkeypat
 
 
 @special
-def test_what_is_no_file_among_images(pets: Path, tmp_path: Path, make: Make) -> None:
+def test_a_special_file_among_images(pets: Path, tmp_path: Path, make: Make) -> None:
     (pets / "dog" / "1.png").unlink()
     make(pets / "dog" / "1.png")
     check_line(refused(pets), pets / "dog" / "1.png", "cannot be read: is not a file", "manyheads pack")
@@ -131,14 +131,14 @@ def test_what_is_no_file_among_images(pets: Path, tmp_path: Path, make: Make) ->
 
 
 @special
-def test_what_is_no_file_instead_of_an_array(tmp_path: Path, make: Make) -> None:
+def test_a_special_file_instead_of_an_array(tmp_path: Path, make: Make) -> None:
     make(tmp_path / "x.npz")
     check_line(refused(tmp_path / "x.npz", "npz"), tmp_path / "x.npz", "cannot be read: is not a file")
     check_line(refused(tmp_path, "clients"), tmp_path / "x.npz", "cannot be read: is not a file")
 
 
 @special
-def test_what_is_no_file_in_a_folder_of_tables(tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_special_file_in_a_folder_of_tables(tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets_below(tmp_path / "elsewhere", monkeypatch)
     (tmp_path / "tables").mkdir()
     make(tmp_path / "tables" / "train.parquet")
@@ -147,7 +147,7 @@ def test_what_is_no_file_in_a_folder_of_tables(tmp_path: Path, make: Make, monke
 
 @special
 @pytest.mark.parametrize("file", ["train-images.npy", "train-labels.npy", "pack.json"])
-def test_what_is_no_file_in_a_packed_folder(pets: Path, tmp_path: Path, make: Make, file: str) -> None:
+def test_a_special_file_in_a_packed_folder(pets: Path, tmp_path: Path, make: Make, file: str) -> None:
     pack(data(source="folder", path=pets), tmp_path / "packed", workers=1)
     (tmp_path / "packed" / file).unlink()
     make(tmp_path / "packed" / file)
@@ -155,7 +155,7 @@ def test_what_is_no_file_in_a_packed_folder(pets: Path, tmp_path: Path, make: Ma
 
 
 @special
-def test_what_is_no_file_where_packing_writes(pets: Path, tmp_path: Path, make: Make) -> None:
+def test_a_special_file_where_packing_writes(pets: Path, tmp_path: Path, make: Make) -> None:
     out = tmp_path / "packed"
     out.mkdir()
     make(out / "journal.jsonl")
@@ -163,7 +163,7 @@ def test_what_is_no_file_where_packing_writes(pets: Path, tmp_path: Path, make: 
 
 
 @special
-def test_what_is_no_file_instead_of_weights(tmp_path: Path, make: Make) -> None:
+def test_a_special_file_instead_of_weights(tmp_path: Path, make: Make) -> None:
     make(tmp_path / "net.safetensors")
     given = Experiment(**TINY).with_values(model={"weights": str(tmp_path / "net.safetensors")})
     with pytest.raises(ConfigurationError, match=r'model\.weights = ".*": cannot be read: is not a file'):
@@ -172,7 +172,7 @@ def test_what_is_no_file_instead_of_weights(tmp_path: Path, make: Make) -> None:
 
 @special
 @pytest.mark.parametrize("command", ["run", "split", "frontier", "pack"])
-def test_what_is_no_file_instead_of_an_experiment(tmp_path: Path, make: Make, command: str) -> None:
+def test_a_special_file_instead_of_an_experiment(tmp_path: Path, make: Make, command: str) -> None:
     make(tmp_path / "x.toml")
     result = CliRunner().invoke(app, [command, str(tmp_path / "x.toml"), *(["out"] if command == "pack" else [])])
     assert result.exit_code == 2

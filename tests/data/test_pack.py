@@ -120,7 +120,7 @@ def spoil_done(done: list[dict[str, Any]], pets: Path) -> None:
 
 @pytest.mark.parametrize("at", [0, CHUNK, 13, IMAGES])
 @pytest.mark.parametrize("workers", [1, 2])
-def test_goes_on_without_reading_anything_twice(
+def test_packing_continues_without_reading_anything_twice(
     pets: Path, tmp_path: Path, whole: dict[str, bytes], at: int, workers: int
 ) -> None:
     out = tmp_path / "out"
@@ -237,7 +237,7 @@ def test_a_damaged_journal(pets: Path, tmp_path: Path) -> None:
     check_line(refusal(lambda: pack_pets(pets, out)), out, "remove it or give another folder")
 
 
-def test_an_empty_journal_beside_files_of_somebody_s_own(pets: Path, tmp_path: Path) -> None:
+def test_an_empty_journal_beside_other_files(pets: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / JOURNAL).touch()
@@ -246,7 +246,7 @@ def test_an_empty_journal_beside_files_of_somebody_s_own(pets: Path, tmp_path: P
     assert (out / "train-images.npy").read_text() == "precious"
 
 
-def test_who_waited_for_a_packing_that_has_ended_does_not_begin_it_again(
+def test_a_process_that_waited_for_a_finished_packing_does_not_pack_again(
     pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, lock = tmp_path / "out", fcntl.lockf
@@ -344,7 +344,7 @@ def test_the_number_of_workers_changes_nothing(pets: Path, tmp_path: Path, whole
     assert everything((tmp_path / "1").iterdir()) == everything((tmp_path / "3").iterdir()) == whole
 
 
-def test_a_file_name_that_is_no_text(pets: Path, tmp_path: Path) -> None:
+def test_a_file_name_that_is_not_text(pets: Path, tmp_path: Path) -> None:
     """Names of old archives may hold any bytes."""
     file = os.fsencode(pets / "train" / "cat") + b"/\xff\xfe.png"
     try:
@@ -391,7 +391,7 @@ def test_unreadable_images_are_remembered_over_a_stop(pets: Path, tmp_path: Path
     assert everything((tmp_path / "out").iterdir()) == everything((tmp_path / "whole").iterdir())
 
 
-def test_unreadable_images_are_nobody_s(pets: Path, tmp_path: Path, spoilt: list[Path]) -> None:
+def test_unreadable_images_belong_to_no_client(pets: Path, tmp_path: Path, spoilt: list[Path]) -> None:
     pack_pets(pets, tmp_path / "out")
     checked = assemble(small_experiment(source="packed", path=str(tmp_path / "out")))
     train_images = checked.resolved.dataset.train.images
@@ -478,7 +478,7 @@ def test_images_stay_on_the_disk(pets: Path, tmp_path: Path) -> None:
         ]
 
 
-def test_a_test_part_that_is_set_aside_is_no_copy(pets: Path, tmp_path: Path) -> None:
+def test_setting_a_test_part_aside_copies_nothing(pets: Path, tmp_path: Path) -> None:
     pack(data(source="folder", path=pets / "train", size=8), tmp_path / "out", workers=1)
     dataset = load(data(source="packed", path=tmp_path / "out", classes=["owl", "cat"]))
     assert is_mapped(dataset.train)
@@ -602,7 +602,7 @@ def interrupting(original: Callable[..., Any]) -> Callable[..., Any]:
     return packs
 
 
-def test_an_interrupted_command_says_how_to_go_on(
+def test_an_interrupted_command_says_how_to_continue(
     pets: Path, tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:

@@ -92,7 +92,7 @@ def test_otherwise_they_are_unknown(pets: Path, tmp_path: Path, arrays: dict[str
 
 
 @pytest.mark.parametrize("named", [(), ("private",), ("public",), ("private", "public")])
-def test_numbers_are_no_names(tmp_path: Path, named: tuple[str, ...]) -> None:
+def test_numbers_are_not_names(tmp_path: Path, named: tuple[str, ...]) -> None:
     """Classes without names match no others, not even classes that are called 0, 1 and 2."""
     labels = np.arange(12) % 3
     for part in ("private", "public"):
@@ -104,8 +104,7 @@ def test_numbers_are_no_names(tmp_path: Path, named: tuple[str, ...]) -> None:
     assert (dataset.public.labels is not None) == (len(named) == 2)
 
 
-def test_numbers_of_clients_are_no_names_either(tmp_path: Path) -> None:
-    """As above."""
+def test_numbers_of_clients_are_not_names_either(tmp_path: Path) -> None:
     labels = np.arange(12) % 3
     (tmp_path / "sites").mkdir()
     for name in ("east", "west"):
@@ -486,7 +485,7 @@ def test_where_nothing_is_in_two_places_nothing_is_said(pets: Path) -> None:
     assert notes_of(resolve(made)) == []
 
 
-def test_public_images_that_are_private_by_intent_are_no_matter(pets: Path) -> None:
+def test_public_images_that_are_private_on_purpose_are_not_noted(pets: Path) -> None:
     """`data.public = "all"` says so; a test image among them is still one."""
     (pets / "test" / "cat" / "0.png").write_bytes((pets / "cat" / "0.png").read_bytes())
     checked = resolve(experiment({"source": "folder", "path": str(pets), "public": "all"}))

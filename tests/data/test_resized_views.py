@@ -109,7 +109,7 @@ def test_boxes_are_of_the_area_and_shape_that_they_should_be(
     assert ((box_width - 0.5) / (box_height + 0.5) <= ASPECT[1])[fits].all()
 
 
-def test_boxes_are_drawn_from_all_there_are() -> None:
+def test_every_possible_box_is_drawn() -> None:
     top, left, box_height, box_width, flip = drawn(0, 5_000, 224, 224).T.astype(np.int64)
     area, shape = box_height * box_width / 224**2, np.log(box_width / box_height)
     assert 0.079 < area.min() < 0.09

@@ -166,7 +166,7 @@ def test_counting_who_taught_whom_changes_nothing(tiny: Experiment) -> None:
     assert all(client.model.training for client in e.clients)
 
 
-def test_nobody_is_chosen_where_all_teach(tiny: Experiment) -> None:
+def test_nobody_is_chosen_if_all_teach(tiny: Experiment) -> None:
     e = assemble(tiny.with_values(algorithm={"select": "all"}))
     exchange(e, step=0)
     assert who_taught_whom(e.clients, e.resolved.algorithm, 0, 1, pairs=True) is None

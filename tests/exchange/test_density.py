@@ -182,7 +182,7 @@ def test_measuring_changes_nothing_else(tiny: Experiment) -> None:
     assert weights(ensemble) == before, "running statistics are not for measurements to change"
 
 
-def test_the_density_is_fitted_anew_at_each_exchange_to_private_samples_only(tiny: Experiment) -> None:
+def test_each_exchange_fits_the_density_to_private_samples_only(tiny: Experiment) -> None:
     ensemble, changed = after_four_steps(with_density(tiny)), assemble(with_density(tiny))
     first = remembered(ensemble.clients[0])
     PlainTrainer().train(ensemble.clients, ensemble.resolved.algorithm, Window(4, 8), lambda _: None)

@@ -181,7 +181,7 @@ def test_models_of_all_kinds_teach_each_other(tiny: Experiment, exchanged: str, 
 
 
 @pytest.mark.parametrize("factory", ["Frozen", "Tied", "dropping"])
-def test_an_exported_model_of_one_s_own(tiny: Experiment, factory: str, tmp_path: Path) -> None:
+def test_an_exported_model_of_the_user(tiny: Experiment, factory: str, tmp_path: Path) -> None:
     result = train(short(tiny, factory), tmp_path / "run")
     card = export(tmp_path / "run", 1, tmp_path / "out")
     assert card["model"]["backbone"] == f"{LAB}{factory}"
@@ -192,7 +192,7 @@ def test_an_exported_model_of_one_s_own(tiny: Experiment, factory: str, tmp_path
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_a_file_that_is_gone_is_told_when_its_model_is_loaded(
+def test_loading_a_model_whose_file_is_gone_says_so(
     tiny: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "gone_lab.py").write_text("from tests.models.lab import Small\n")
@@ -226,7 +226,7 @@ BROKEN = "def f(:\n"
         (f"{LAB}demanding", 'needs the argument "depth"; offered are channels, width, image_shape'),
     ],
 )
-def test_what_is_no_factory_is_refused_in_one_line(
+def test_what_is_not_a_factory_is_refused_in_one_line(
     tiny: Experiment, backbone: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "broken_lab.py").write_text(BROKEN)
@@ -295,7 +295,7 @@ def test_an_attempt_that_fails_changes_no_weights(tiny: Experiment, monkeypatch:
     assert found[0] == found[1]
 
 
-def test_timm_s_mistakes_are_one_line(tiny: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_timm_are_one_line(tiny: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
     def refusal(name: str) -> str:
         with pytest.raises(ConfigurationError) as error:
             resolve(short(tiny, name))
@@ -356,7 +356,7 @@ def test_real_timm_models(tiny: Experiment, small_npz: Path, name: str, embeddin
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["resnet18", "resnet34", "resnet50"])
-def test_our_resnets_are_those_of_others(name: str, tmp_path: Path) -> None:
+def test_our_resnets_are_those_of_timm(name: str, tmp_path: Path) -> None:
     """With weights of timm's ResNets, loaded by name, ours give timm's features."""
     theirs = real_timm().create_model(name).eval()
     for module in theirs.modules():

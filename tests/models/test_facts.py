@@ -84,7 +84,7 @@ def test_a_feature_map_that_heads_cannot_see_is_refused(tiny: Experiment) -> Non
         resolve(tiny.with_values(model={"backbone": ["cnn", "cnn", "fedmd5"], "heads_see": "feature_map"}))
 
 
-def test_heads_of_a_model_of_others_see_what_it_yields(tiny: Experiment) -> None:
+def test_heads_of_an_external_backbone_see_its_output(tiny: Experiment) -> None:
     experiment = tiny.with_values(model={"backbone": ["cnn", f"{LAB}Small", f"{LAB}Small"]})
     one, whole = resolve(experiment), resolve(experiment.with_values(model={"heads_see": "feature_map"}))
     assert one.models[1:] == whole.models[1:]
@@ -115,7 +115,7 @@ def test_heads_of_a_model_of_others_see_what_it_yields(tiny: Experiment) -> None
         ("fedmd5", "client 2 (fedmd5): cannot take images of 8 x 8 x 1 (height x width x channels): RuntimeError: "),
     ],
 )
-def test_what_is_no_embedding_is_refused_in_one_line(tiny: Experiment, backbone: str, told: str) -> None:
+def test_what_is_not_an_embedding_is_refused_in_one_line(tiny: Experiment, backbone: str, told: str) -> None:
     with pytest.raises(ConfigurationError) as error:
         resolve(tiny.with_values(model={"backbone": ["cnn", "cnn", backbone]}))
     assert told in str(error.value)

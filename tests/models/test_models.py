@@ -95,7 +95,7 @@ for channels in (3, 4, 8, 12):
 """
 
 
-def test_narrow_shortcuts_have_gradients_that_harm_nobody() -> None:
+def test_gradients_of_narrow_shortcuts_do_not_crash() -> None:
     """oneDNN's own gradient ends the process: with 3 and 4 channels on AVX2, whose registers hold 8 numbers."""
     subprocess.run([sys.executable, "-c", GRADIENTS], check=True)
 
@@ -104,7 +104,7 @@ def test_fifty_layers_have_wide_embeddings() -> None:
     assert made(backbone="resnet50", width=4).embedding_width == 4 * 8 * 4
 
 
-def test_resnets_have_the_names_that_files_of_others_use() -> None:
+def test_resnets_have_the_names_of_public_files() -> None:
     names = made(backbone="resnet18", stem="large", width=2).backbone.state_dict().keys()
     assert {"conv1.weight", "bn1.running_mean", "layer1.0.conv1.weight", "layer1.0.bn2.bias"} <= names
     assert {"layer2.0.downsample.0.weight", "layer2.0.downsample.1.running_var", "layer4.1.bn2.weight"} <= names

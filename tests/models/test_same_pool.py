@@ -52,7 +52,7 @@ def test_it_is_the_average_of_a_map_with_its_border_repeated(shape: tuple[int, .
         torch.testing.assert_close(found, wanted, rtol=1e-14, atol=1e-14)
 
 
-def test_on_a_cpu_nobody_needs_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_triton_is_not_needed_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.setattr(same_pool, "compiled", None)
     x, dy = images((2, 3, 5, 4)), images((2, 3, 5, 4))

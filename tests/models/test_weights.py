@@ -148,7 +148,7 @@ def test_a_file_that_does_not_fit_is_refused_in_one_line(
     assert str(error.value) == f'model.weights = "{file}": {told}'
 
 
-def test_what_is_no_safetensors_file_is_refused(
+def test_what_is_not_a_safetensors_file_is_refused(
     tiny: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refusal(name: str) -> str:
