@@ -203,6 +203,6 @@ def test_mistakes_in_arguments_name_the_help(line: str, said: str) -> None:
 
 
 def test_a_run_that_fails_before_its_first_save_leaves_no_folder() -> None:
-    """Not even those that its own lies in."""
+    """A failed run leaves none of the folders behind that it made, parents included."""
     Path("e.toml").write_text(str(Experiment(**TINY).with_values(training={"learning_rate": 1e6, "warmup_steps": 0})))
     assert "learning_rate" in refused("run", "e.toml", "--out", "runs/deeper/one")

@@ -41,7 +41,7 @@ def test_the_working_folder_is_not_on_the_path(tmp_path: Path, monkeypatch: pyte
 def test_seeds_of_one_s_own_experiment_go_on_unasked(
     tiny: Experiment, stranger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who gives the experiment gives its code, whatever is recorded."""
+    """The user who gives an experiment vouches for its code, whatever is recorded."""
     Path("own_lab.py").write_text(CODE)
     Path("own.toml").write_text(str(tiny.with_values(**SHORT, model={"backbone": "own_lab:net"})))
     command = ["run", "own.toml", "--seeds", "2", "--quiet"]

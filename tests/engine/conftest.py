@@ -1,4 +1,4 @@
-"""One Ray for all tests that need one."""
+"""A Ray instance for all tests that need one."""
 
 import os
 from collections.abc import Iterator

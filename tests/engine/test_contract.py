@@ -1,4 +1,4 @@
-"""Every engine takes the same steps: one suite over ENGINES and all cases, with the plain loop as the reference."""
+"""All engines take the same steps: one suite over ENGINES and all cases, with the plain loop as the reference."""
 
 import contextlib
 from collections.abc import Callable
@@ -29,7 +29,7 @@ EVERY = [("parallel", case) for case in CASES] + [
 
 
 def run(wanted: Experiment, make: Make) -> dict[str, Any]:
-    """All that a run decides, with edges where nothing is exchanged, too."""
+    """Return everything that a run decides, also at edges where nothing is exchanged."""
     ensemble, taken, losses = assemble(wanted), 0, list[Tensor]()
 
     def progress(client_steps: int) -> None:
@@ -93,13 +93,13 @@ def test_every_engine_is_tested() -> None:
 
 @pytest.mark.slow
 def test_workers_that_begin_with_nothing() -> None:
-    """Where a process cannot be forked."""
+    """Workers can be spawned where a process cannot be forked."""
     found = run(experiment("groups"), lambda ensemble, options: ParallelEngine(ensemble, options, start="spawn"))
     assert_same(found, run(experiment("groups"), ENGINES["plain"]))
 
 
 def test_the_reference_takes_one_client_after_another(tiny: Experiment) -> None:
-    """What the plain engine does is what a loop over `client.step` does."""
+    """The plain engine does the same as a loop over `client.step`."""
     ensemble, by_hand = assemble(tiny), assemble(tiny)
     for e in (ensemble, by_hand):
         exchange(e, step=0)

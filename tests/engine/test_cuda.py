@@ -126,7 +126,7 @@ def test_images_that_do_not_fit_are_streamed(
 
 
 def test_images_are_read_while_the_device_is_busy(tiny: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes next is asked for before the steps of a stretch, and is there when it is loaded."""
+    """Images for the next stretch are requested before the steps of this one, and are there when they are loaded."""
     happened: list[str] = []
 
     def noting(name: str) -> Any:
@@ -228,7 +228,7 @@ class Phases(Separate):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_phases_of_an_algorithm(tiny: Experiment, device: str) -> None:
-    """What one phase left behind is nothing to the next, and each client has its own."""
+    """What one phase leaves behind does not affect the next, and each client has its own phase."""
     found = []
     for trainer in (PlainTrainer(), CudaTrainer("float32")):
         made = assemble(tiny.with_values(algorithm={"name": "separate"}), device, torch.float64)
@@ -349,7 +349,7 @@ def test_too_little_memory_says_what_to_lower(tiny: Experiment, monkeypatch: pyt
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("backbone", ["fedmd0", "fedmd5", "cnn", "resnet8"])
 def test_gradients_are_those_of_a_cpu(backbone: str, channels_last: bool, small_npz: Path) -> None:
-    """On some GPU versions of pooling they are not."""
+    """Gradients of pooling equal those of a CPU, which is not so for all of PyTorch's versions of pooling on a GPU."""
     from manyheads.config.experiment import ModelConfig
     from manyheads.models.client_model import make_model
     from manyheads.seeds import generator

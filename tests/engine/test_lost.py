@@ -38,14 +38,14 @@ class Killer(SilentObserver):
 
 
 def worker() -> int:
-    """Of the parallel engine."""
+    """Return a worker process of the parallel engine."""
     pid = multiprocessing.active_children()[-1].pid
     assert pid is not None
     return pid
 
 
 def decided(result: Result) -> dict[str, Any]:
-    """All that a run decides."""
+    """Return everything that a run decides."""
     summary: dict[str, Any] = without_times(result.summary)
     weights = [client.state.values.numpy().tobytes() for client in result.clients]
     return {**summary, "engine": None, "weights": weights}

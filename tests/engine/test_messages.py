@@ -1,4 +1,4 @@
-"""What crosses the pipes between workers in an exchange: no weights, and about as many bytes as are counted."""
+"""The messages between workers in an exchange hold no weights, and about as many bytes as are counted."""
 
 import contextlib
 import multiprocessing
@@ -61,7 +61,7 @@ class Watched(ParallelEngine):
 
 @contextlib.contextmanager
 def trained(wanted: Experiment) -> Iterator[tuple[Watched, Ensemble, list[np.ndarray[Any, Any]]]]:
-    """Every exchange of a run, with a worker for each client; and all weights that a client had at one."""
+    """Return every exchange of a run with a worker for each client, and all weights that a client had at one."""
     ensemble, seen = assemble(wanted), list[np.ndarray[Any, Any]]()
     with contextlib.closing(Watched(ensemble, EngineOptions(workers=wanted.clients))) as engine:
         edges = ensemble.resolved.exchange_steps
@@ -107,7 +107,7 @@ def test_what_crosses_is_what_is_counted(tiny: Experiment, kind: str) -> None:
 def test_what_any_worker_hands_out_holds_no_weights(
     tiny: Experiment, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also those of Ray, whose object store takes what `send` gives."""
+    """Workers of Ray count, too: its object store takes what `send` returns."""
 
     class Store:
         @staticmethod

@@ -1,4 +1,4 @@
-"""What a person may tell an engine, what is refused, and where the time of a run goes."""
+"""The options of engines: their defaults, what is refused, and where the time of a run goes."""
 
 import json
 import signal

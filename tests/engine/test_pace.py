@@ -1,4 +1,4 @@
-"""How far the host may be ahead of a GPU: what was handed over cannot be taken back when somebody asks to stop."""
+"""The pace of the host before a GPU: steps that were handed over cannot be taken back when somebody asks to stop."""
 
 import pytest
 

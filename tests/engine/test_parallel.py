@@ -158,7 +158,7 @@ LONG = {"steps": 30_000, "log_every": 30_000, "save_seconds": 0.0}
 
 
 def descendants(pid: int) -> list[int]:
-    """All processes that a process started, and those that these started."""
+    """Return all processes that a process started, directly or indirectly."""
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -226,7 +226,7 @@ def test_interrupted_from_a_terminal(tiny: Experiment, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])
 def test_workers_end_with_their_parent(tiny: Experiment, tmp_path: Path, how: signal.Signals) -> None:
-    """In the middle of a window of some minutes."""
+    """Workers end with their parent even in the middle of a window of several minutes."""
     toml = tmp_path / "long.toml"
     toml.write_text(str(tiny.with_values(training=LONG, algorithm={"pool_every": 30_000}, evaluate={"every": 30_000})))
     with started(toml, tmp_path / "run", "--engine", "parallel", "--workers", "2") as (process, workers):

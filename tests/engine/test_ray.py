@@ -63,7 +63,7 @@ def test_addresses_that_do_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.xdist_group("ray")
 def test_interrupted_from_a_terminal(tiny: Experiment, tmp_path: Path) -> None:
-    """Nothing that Ray prints is seen, the run is saved, and no process stays behind."""
+    """Output of Ray is not shown, the run is saved, and no process stays behind."""
     pytest.importorskip("ray")
     wanted = tiny.with_values(
         clients=2, training={"steps": 160, "log_every": 20}, algorithm={"pool_every": 20}, evaluate={"every": 80}

@@ -1,4 +1,4 @@
-"""Judging a run again."""
+"""Evaluating a run again."""
 
 from pathlib import Path
 

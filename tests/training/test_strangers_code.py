@@ -71,7 +71,7 @@ def test_one_s_own_run_goes_on_unasked(tiny: Experiment, stranger: Path) -> None
 
 
 def test_a_stranger_s_folder_in_the_place_of_one_s_own(tiny: Experiment, stranger: Path) -> None:
-    """It names the same code, or another; it has the path of a run that was made here."""
+    """A stranger's folder with the path of a run that was made here is not trusted, whatever code it names."""
     folder = own_run(tiny)
     experiment = folder / "experiment.toml"
     mine = experiment.read_text()

@@ -1,4 +1,4 @@
-"""What a run leaves grows linearly with its clients; what is said of pairs of clients is kept apart."""
+"""The files of a run grow linearly with its clients; what is measured of pairs of clients is kept apart."""
 
 import json
 from pathlib import Path
@@ -127,7 +127,7 @@ def test_a_result_without_a_folder_knows_pairs_too(tiny: Experiment, both: tuple
 
 
 def test_a_run_that_was_killed_at_its_very_end_keeps_what_it_counted(both: tuple[Path, Path]) -> None:
-    """Its pools are gone, so nobody could count again."""
+    """The pools are gone by then, so teachers could not be counted again."""
     before, relations = read_summary(both[0]), read_relations(both[0])
     (both[0] / "summary.json").unlink()
     result = resume(both[0])

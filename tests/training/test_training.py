@@ -89,7 +89,7 @@ def test_the_graph_is_obeyed(tiny: Experiment, graph: dict[str, object]) -> None
 
 
 def test_knowledge_travels_beyond_one_hop(tiny: Experiment) -> None:
-    """On a cycle 0 learns from 1 and 1 from 2: what 2 is reaches 0 at the second exchange, and not before."""
+    """In a cycle 0 learns from 1 and 1 from 2: a change in 2 reaches 0 at the second exchange, and not before."""
     experiment = tiny.with_values(
         clients=4, graph={"name": "cycle"}, algorithm={"pool_size": 1, "pool_every": 4, "pool_start": "empty"}
     )

@@ -11,7 +11,7 @@ from manyheads.engine.options import EngineOptions
 from manyheads.errors import ConfigurationError
 
 
-@engine_options("engine", "device", "precision", engine="cuda if it is worth it, or plain")
+@engine_options("engine", "device", "precision", engine="cuda where it pays off, otherwise plain")
 def reproduce(
     names: Annotated[
         list[str] | None,

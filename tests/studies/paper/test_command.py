@@ -1,4 +1,4 @@
-"""`manyheads reproduce` as a person meets it."""
+"""The command `manyheads reproduce`, as a user meets it."""
 
 import json
 import re

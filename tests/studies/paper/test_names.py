@@ -1,4 +1,4 @@
-"""Every table and figure of the paper: its cells are experiments, its claims speak of cells that there are."""
+"""The tables and figures of the paper: cells are experiments, and claims speak of cells that exist."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -60,7 +60,7 @@ def test_every_claim_can_be_judged_and_every_printed_number_has_a_place(one: Rep
 
 @dataclass(frozen=True)
 class InThePaper(TableResults):
-    """As if the paper's numbers had been measured."""
+    """Results as if the paper's numbers had been measured."""
 
     printed: Printed = field(default_factory=dict)
 
@@ -75,7 +75,7 @@ class InThePaper(TableResults):
 
 @pytest.mark.parametrize("one", REPRODUCTIONS.values(), ids=list(REPRODUCTIONS))
 def test_the_papers_claims_hold_for_the_papers_numbers(one: Reproduction) -> None:
-    """What it prints no number for cannot be judged; what is judged must hold, or the claim is not the paper's."""
+    """A claim that the paper prints numbers for must hold for them, or it is not the paper's claim."""
     found = InThePaper({cell: {} for cell in one.cells(SCALES["cifar100"])}, printed=one.printed)
     judged = {claim.text: claim.verdict(found) for claim in one.claims if not claim.ours}
     assert {text for text, verdict in judged.items() if verdict is not None and verdict.answer != "yes"} == set()

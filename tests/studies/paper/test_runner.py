@@ -1,4 +1,4 @@
-"""What is missing is run, once, and can be stopped."""
+"""The runner: missing cells are run once, and can be stopped."""
 
 import json
 import os
@@ -244,8 +244,8 @@ def test_what_somebody_keeps_in_the_folder_of_a_cell_stays(quick: Reproduction, 
 
 
 @pytest.mark.slow
-def test_it_can_be_stopped_and_goes_on(tiny: Experiment, tmp_path: Path) -> None:
-    """Also while another worker has nothing to do."""
+def test_it_can_be_stopped_and_continues(tiny: Experiment, tmp_path: Path) -> None:
+    """The runner can be stopped while another worker has nothing to do, too."""
     (tmp_path / "long.toml").write_text(str(tiny.with_values(training={"steps": 400, "log_every": 5})))
     (tmp_path / "short.toml").write_text(str(tiny.with_values(algorithm={"name": "separate"}, training={"steps": 5})))
     (tmp_path / "script.py").write_text(SCRIPT)
