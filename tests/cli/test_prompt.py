@@ -35,7 +35,7 @@ LINES = (
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
-    """Of all command lines in one process: what is imported for one would be seen after all that follow."""
+    """Return the answers to all command lines, given in one process: what one imports, all later ones would show."""
     folder = tmp_path_factory.mktemp("startup")
     (folder / "experiment.toml").write_text(STARTUP["EXPERIMENT"])
     command = [sys.executable, "-c", SCRIPT, *LINES]

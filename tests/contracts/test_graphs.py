@@ -1,4 +1,4 @@
-"""Nothing crosses but along the edges of the graph.
+"""Exchanges follow the edges of the graph, and nothing else crosses.
 
 One client's private pixels are changed. Exactly those clients may change whom this can have reached: one edge further
 at each exchange. All pools have one entry, so that the last snapshot received is the one that teaches.

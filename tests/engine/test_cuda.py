@@ -158,7 +158,7 @@ def test_images_are_read_while_the_device_is_busy(tiny: Experiment, monkeypatch:
 
 
 def test_short_stretches_are_drawn_together(tiny: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As few draws with an exchange at every second step as with none; where one goes back, what is due is drawn."""
+    """An exchange at every second step needs no more draws than none; after a return to a save, due steps are drawn."""
     drawn: list[tuple[int, int]] = []
     window = batches.Samples.window
 

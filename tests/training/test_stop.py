@@ -74,7 +74,7 @@ def test_in_another_thread_nobody_hears_signals(tiny: Experiment) -> None:
 def test_a_stopped_demo_says_how_to_run_it_again(
     tiny: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One of its three runs could be resumed, but not what compares them."""
+    """A single run of the three could be resumed, but that would not compare them."""
     monkeypatch.setattr("manyheads.studies.demo.demo_experiment", lambda: tiny)
     monkeypatch.setattr("manyheads.cli.runs.usable_cores", lambda: 1)
     stop_in("scores", 1, monkeypatch)

@@ -16,7 +16,7 @@ from manyheads.runs.read import read_events, read_relations, read_summary
 from manyheads.runs.summary import Summary
 from manyheads.setup.build import Ensemble
 from manyheads.setup.resolve import resolve
-from manyheads.training.summarise import Latest, evaluation_event, start_event, summarise, taught_event
+from manyheads.training.summarise import LatestEvents, evaluation_event, start_event, summarise, taught_event
 
 HEADS, CLASSES = 3, 10
 
@@ -54,7 +54,7 @@ def ended(experiment: Experiment) -> tuple[Summary, list[Event]]:
         evaluation_event(judged["test"], 20, None, by_hop),
         taught_event(taught, 20),
     ]
-    latest = Latest()
+    latest = LatestEvents()
     for event in told:
         latest.remember(event)
     return summarise(e, judged, latest, seconds=1.0, time={"steps": 1.0}, how={"engine": "plain"}), told

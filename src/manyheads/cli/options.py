@@ -37,7 +37,7 @@ def check_seeds(seeds: int | None) -> None:
 
 AS_STARTED = "as it was started"
 # The fields of EngineOptions: type, help text, and the default as --help shows it.
-OF_ENGINES: dict[str, tuple[Any, str, str | bool]] = {
+ENGINE_OPTIONS: dict[str, tuple[Any, str, str | bool]] = {
     "engine": (str | None, f"How clients are trained: {', '.join(ENGINES)}.", "plain"),
     "device": (str | None, "cpu or cuda.", "cuda with --engine cuda, otherwise cpu"),
     "workers": (int | None, "Number of processes of --engine parallel.", "one per core"),
@@ -57,7 +57,7 @@ def engine_options(*names: str, **usual: str) -> Callable[[Callable[..., None]],
 
     `usual` holds the defaults that --help shows for this command.
     """
-    chosen = names or tuple(OF_ENGINES)
+    chosen = names or tuple(ENGINE_OPTIONS)
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
@@ -77,10 +77,12 @@ def engine_options(*names: str, **usual: str) -> Callable[[Callable[..., None]],
 
 def _option(name: str, usual: str | None) -> inspect.Parameter:
     """Return a parameter as typer reads it from the signature of a command."""
-    kind, text, default = OF_ENGINES[name]
+    kind, text, default = ENGINE_OPTIONS[name]
     option = typer.Option(f"--{name.replace('_', '-')}", help=text, show_default=usual or default)
-    unsaid = False if kind is bool else None
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=unsaid, annotation=Annotated[kind, option])
+    not_given = False if kind is bool else None
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=not_given, annotation=Annotated[kind, option]
+    )
 
 
 def folder_given(text: str | None, option: str = "--out") -> Path | None:

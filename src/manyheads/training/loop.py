@@ -28,7 +28,14 @@ from manyheads.setup.build import Ensemble
 from manyheads.training.observer import Observer
 from manyheads.training.result import Result
 from manyheads.training.stop import StopRequest
-from manyheads.training.summarise import Latest, evaluation_event, relations_of, start_event, summarise, taught_event
+from manyheads.training.summarise import (
+    LatestEvents,
+    evaluation_event,
+    relations_of,
+    start_event,
+    summarise,
+    taught_event,
+)
 
 # Where the time of a run goes; data are part of steps. earlier: until the save from which it was resumed.
 TIMES = ("steps", "data", "exchange", "evaluation", "saving", "earlier")
@@ -47,7 +54,7 @@ def windows(start: int, steps: int, *edges: Iterable[int]) -> Iterator[Window]:
 
 
 @dataclass
-class _Run:
+class RunLoop:
     """A run, and what has to be remembered from window to window."""
 
     ensemble: Ensemble
@@ -59,7 +66,7 @@ class _Run:
     time: dict[str, float] = field(default_factory=lambda: dict.fromkeys(TIMES, 0.0))
     lost_at: int | None = -1  # the last save when a worker was lost
     evaluations: dict[str, Evaluation] = field(default_factory=dict)
-    latest: Latest = field(default_factory=Latest)
+    latest: LatestEvents = field(default_factory=LatestEvents)
     stop: StopRequest = field(default_factory=StopRequest)
     taken: int = 0  # client-steps since the last edge
     unwritten: list[Event] = field(default_factory=list)  # since the last edge
@@ -116,8 +123,8 @@ class _Run:
     def _run_to_end(self, engine: Engine, record: Record) -> None:
         e = self.ensemble
         if self.step == 0:
-            self._tell(start_event(e, self._how(engine)))
-            self._write_down(record)
+            self._note(start_event(e, self._how(engine)))
+            self._record_events(record)
             with self._stoppable(record), self._timed("exchange"):
                 engine.exchange(step=0)
         self._loop(engine, record)
@@ -127,8 +134,8 @@ class _Run:
                     self.evaluations[part.name] = evaluation_of(e.clients, part.name, engine.scores(number))
         if e.resolved.experiment.evaluate.probe:
             with self._stoppable(record):
-                self._tell(ProbeEvent(step=self.step, shared_accuracy=engine.probes()))
-        self._write_down(record)
+                self._note(ProbeEvent(step=self.step, shared_accuracy=engine.probes()))
+        self._record_events(record)
 
     def _how(self, engine: Engine) -> dict[str, str]:
         """Return what a record says about the engine, the device and the precision."""
@@ -144,7 +151,7 @@ class _Run:
 
     def _restore(self, engine: Engine, record: Record) -> None:
         """Return to the last save, or to the beginning if there is none."""
-        saved, self.evaluations, self.latest = record.restore(), {}, Latest()
+        saved, self.evaluations, self.latest = record.restore(), {}, LatestEvents()
         self.step, self.seconds_before = (saved.step, saved.seconds) if saved else (0, 0.0)
         self.began, self.unwritten, self.relations = time.perf_counter(), [], None
         self.time = dict.fromkeys(TIMES, 0.0) | {"earlier": self.seconds_before}
@@ -178,7 +185,7 @@ class _Run:
                 if self.step % every == 0 or at_end or self.step in judged:
                     with self._timed("evaluation"):
                         self._evaluate(engine, judged.get(self.step), by_hop=at_end or e.resolved.measures_relations)
-            self._write_down(record)
+            self._record_events(record)
             due = at_end or self.stop.asked or time.perf_counter() - saved >= pause
             if due and (record.lasting or engine.can_lose_workers):
                 before = self.time["saving"]
@@ -200,7 +207,7 @@ class _Run:
         for note in engine.notes():
             self.observer.noted(note)
         self._check_finite(losses, window)
-        self._tell(self._losses_event(losses, window))
+        self._note(self._losses_event(losses, window))
         self.step = window.stop
 
     def _progressed(self, client_steps: int) -> None:
@@ -232,10 +239,10 @@ class _Run:
             self.evaluations[part.name] = evaluation = evaluation_of(e.clients, part.name, scores)
             on = accuracy_on(e.clients, scores) if by_hop and part.name == "test" else None
             hops = None if on is None else hop_means(on, e.resolved.hops(self.step))
-            self._tell(evaluation_event(evaluation, self.step, after, hops))
+            self._note(evaluation_event(evaluation, self.step, after, hops))
         taught = self._who_taught_whom(engine)
         if taught is not None:
-            self._tell(taught_event(taught, self.step))
+            self._note(taught_event(taught, self.step))
         if e.resolved.measures_relations:
             self.relations = relations_of(self.step, on, taught)
 
@@ -269,13 +276,13 @@ class _Run:
             losses={term: mean[:, number].tolist() for number, term in enumerate(losses.terms)},
         )
 
-    def _tell(self, event: Event) -> None:
+    def _note(self, event: Event) -> None:
         event = event.model_copy(update={"seconds": round(self._seconds(), 3)})
         self.unwritten.append(event)
         self.latest.remember(event)
         self.observer.happened(event)
 
-    def _write_down(self, record: Record) -> None:
+    def _record_events(self, record: Record) -> None:
         """Record the events of a complete edge, of which nothing can be dropped any more."""
         for event in self.unwritten:
             record.event(event)

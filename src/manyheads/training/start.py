@@ -17,7 +17,7 @@ from manyheads.runs.record import MemoryRecord
 from manyheads.runs.remove import remove_run
 from manyheads.runs.trust import remember_run, trust_in_run
 from manyheads.setup.build import assemble
-from manyheads.training.loop import _Run
+from manyheads.training.loop import RunLoop
 from manyheads.training.observer import Observer, SilentObserver
 from manyheads.training.result import Result
 
@@ -42,7 +42,7 @@ def train(
     resolved = resolve_options(options or EngineOptions())
     with enough_memory():
         ensemble = assemble(experiment, local_device(resolved))
-    run = _Run(ensemble, resolved, observer or SilentObserver(), path)
+    run = RunLoop(ensemble, resolved, observer or SilentObserver(), path)
     if path is None:
         return run.run(MemoryRecord())
     made = [parent for parent in path.parents if not parent.exists()]
@@ -79,7 +79,7 @@ def resume(
     trust = trust_in_run(path, trust_code=trust_code)
     with enough_memory():
         ensemble = assemble(experiment, local_device(resolved), pretrained=saved is None, trust=trust)
-    run = _Run(ensemble, resolved, observer or SilentObserver(), path, step=0 if saved is None else saved.step)
+    run = RunLoop(ensemble, resolved, observer or SilentObserver(), path, step=0 if saved is None else saved.step)
     with contextlib.closing(RunFolder(path, ensemble.resolved.dataset.fingerprint())) as record:
         record.saved_step = None if saved is None else saved.step  # known even if it is stopped before it is restored
         return run.run(record, resumed=True)

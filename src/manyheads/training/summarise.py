@@ -20,7 +20,7 @@ from manyheads.version import __version__
 
 
 @dataclass
-class Latest:
+class LatestEvents:
     """The last events of the kinds that a summary repeats."""
 
     test: EvaluationEvent | None = None
@@ -43,7 +43,7 @@ class Latest:
 def summarise(
     e: Ensemble,
     evaluations: Mapping[str, Evaluation],
-    latest: Latest,
+    latest: LatestEvents,
     *,
     seconds: float,
     time: Mapping[str, float],
