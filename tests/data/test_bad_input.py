@@ -816,11 +816,14 @@ def test_a_table_without_images(hugging: Any, tmp_path: Path) -> None:
     check_line(line, tmp_path / "texts", "has no column of images; columns: text, label")
 
 
-def test_not_a_data_set(hugging: Any, tmp_path: Path) -> None:
+def test_not_a_data_set(hugging: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     line = refusal(data(source="huggingface", path=tmp_path))
     check_line(line, tmp_path, "holds no .parquet files, and is not a folder of save_to_disk")
     (tmp_path / "bad.parquet").write_bytes(b"nothing")
+    told = hugging.logging.get_verbosity()
     check_line(refusal(data(source="huggingface", path=tmp_path)), tmp_path, "cannot be read")
+    assert capfd.readouterr().err == "", "the library says it, too"
+    assert hugging.logging.get_verbosity() == told
 
 
 def test_labels_of_a_table_that_have_no_name(hugging: Any, tmp_path: Path) -> None:

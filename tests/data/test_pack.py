@@ -640,3 +640,13 @@ def test_a_folder_is_not_packed_into_itself(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is inside the folder to pack"):
         pack(data(source="folder", path=pets), pets / "packed", workers=1)
     assert not (pets / "packed").exists()
+    (tmp_path / "link").symlink_to(pets)
+    with pytest.raises(DataError, match="is inside the folder to pack"):
+        pack(data(source="folder", path=pets), tmp_path / "link" / "packed", workers=1)
+
+
+def test_a_link_to_itself_is_no_place_for_a_packed_folder(tmp_path: Path) -> None:
+    pets = class_folders(tmp_path / "pets", {"cat": 4, "dog": 4})
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(OSError, match="loop"):
+        pack(data(source="folder", path=pets), tmp_path / "loop", workers=1)

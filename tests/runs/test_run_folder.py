@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from manyheads import Experiment, RunError, resume, train
+from manyheads import ConfigurationError, Experiment, RunError, resume, train
 from manyheads.errors import Interrupted
 from manyheads.files import digest, write_whole
 from manyheads.runs.folder import RunFolder
@@ -79,6 +79,24 @@ def test_a_folder_that_exists_is_refused_and_left_alone(run: Path, tiny: Experim
     assert before == sorted((path, path.stat().st_mtime_ns) for path in run.rglob("*"))
     (tmp_path / "empty").mkdir()
     train(tiny.with_values(training={"steps": 4}, evaluate={"every": 4}), tmp_path / "empty")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "line"),
+    [
+        (["data.path=a\udcffb.npz"], r'path = "a\udcffb.npz"'),
+        (['model.backbone=["cnn", "cnn", "x\udcff"]'], r'"x\udcff"'),
+    ],
+)
+def test_a_name_that_is_not_utf_8_cannot_be_written_down(
+    tiny: Experiment, tmp_path: Path, overrides: list[str], line: str
+) -> None:
+    """On a command line, other bytes come as halves of characters."""
+    experiment = Experiment.from_toml(str(tiny), overrides=overrides)
+    with pytest.raises(ConfigurationError) as error:
+        RunFolder.create(tmp_path / "run", experiment, "data")
+    assert str(error.value) == f"{line}: is not UTF-8, which experiment.toml is; rename it"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_unfinished_folder_says_how_to_go_on(stopped: Path, tiny: Experiment) -> None:

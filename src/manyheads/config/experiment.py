@@ -32,6 +32,7 @@ from manyheads.config.types import (
     Steps,
 )
 from manyheads.errors import ConfigurationError
+from manyheads.printable import shortened
 
 
 class AlgorithmConfig(OpenSection):
@@ -166,6 +167,15 @@ class Experiment(Section):
 
     def __str__(self) -> str:
         return tomli_w.dumps(without_none(self.model_dump()))
+
+    def as_file(self) -> bytes:
+        """Return the bytes of its TOML, which is UTF-8: a path whose name is not cannot be written down."""
+        text = str(self)
+        try:
+            return text.encode()
+        except UnicodeEncodeError as error:
+            line = text.splitlines()[text.count("\n", 0, error.start)].strip(" ,")
+            raise ConfigurationError(f"{shortened(line)}: is not UTF-8, which experiment.toml is; rename it") from None
 
     def keys(self) -> dict[str, object]:
         """Return every key that decides numbers, except the seed, by its path: `training.steps`."""

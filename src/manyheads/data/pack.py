@@ -53,7 +53,7 @@ def pack(config: DataConfig, out: Path, *, workers: int, progress: Progress = la
         name: part.only_kept() for name in ("train", "test", "public") if (part := getattr(found, name)) is not None
     }
     reads_all = config.source in ("folder", "clients")  # these would take the packed folder for a class
-    if reads_all and config.path is not None and Path(config.path).resolve() in out.resolve().parents:
+    if reads_all and config.path is not None and _is_inside(out, config.path):
         raise DataError(f"{out}: is inside the folder to pack; give another folder")
     job = PackJob(out, frame, {name: part.images for name, part in parts.items()})
     with enough_memory("lower --size or --workers", DataError):
@@ -67,6 +67,11 @@ def pack(config: DataConfig, out: Path, *, workers: int, progress: Progress = la
         _work(job, journal, workers, progress)
         card = _finish(job, journal, found, parts)
     return card
+
+
+def _is_inside(out: Path, folder: str) -> bool:
+    place, above = os.path.realpath(out), os.path.realpath(folder)  # unlike Path.resolve, also of a link to itself
+    return place != above and os.path.commonpath([place, above]) == above
 
 
 def verify(path: Path, progress: Progress = lambda *_: None) -> list[str]:

@@ -45,7 +45,7 @@ class RunFolder:
         check_new_folder(path)
         with new_folder(path) as beside:
             (beside / CHECKPOINTS).mkdir()
-            write_whole(beside / "experiment.toml", str(experiment).encode())
+            write_whole(beside / "experiment.toml", experiment.as_file())
         return cls(path, data_fingerprint)
 
     def events(self) -> list[Event]:

@@ -370,7 +370,8 @@ def test_everything_is_listed() -> None:
         ([], "NAME: missing; manyheads reproduce --list shows what there is"),
         (["hedas"], 'hedas: unknown name; did you mean "heads"?'),
         (["Table 12"], "Table 12: is not among"),
-        (["--page", "."], "--page .: give a file, such as results.md"),
+        (["--page", "."], "--page .: give a Markdown file, such as results.md"),
+        (["--page", "mine.toml"], "--page mine.toml: give a Markdown file, such as "),
         (["heads", "--scale", "cifar"], '--scale cifar: unknown scale; did you mean "cifar100"?'),
         (["heads", "--only", "s = 100, 5 heads"], '--only "s = 100, 5 heads": there is no such cell'),
         (

@@ -69,12 +69,15 @@ def _splits(datasets: Any, path: str, config: SourceConfig) -> dict[str, Any]:
 def _polite(datasets: Any, *, offline: bool) -> Iterator[None]:
     """Turn off progress bars and, unless allowed, the network; the library keeps both in globals."""
     shown, before = datasets.is_progress_bar_enabled(), datasets.config.HF_HUB_OFFLINE
+    verbosity = datasets.logging.get_verbosity()
     datasets.disable_progress_bars()
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # what is wrong is said once, by us
     datasets.config.HF_HUB_OFFLINE = before or offline
     try:
         yield
     finally:
         datasets.config.HF_HUB_OFFLINE = before
+        datasets.logging.set_verbosity(verbosity)
         if shown:
             datasets.enable_progress_bars()
 

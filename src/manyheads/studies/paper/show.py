@@ -135,8 +135,8 @@ def draw_picture(one: Reproduction, scale: Scale, found: TableResults, folder: P
 
 def write_page(page: Path, results: Path) -> int:
     """Write the page of all stored results, with its pictures beside it; return the number of pictures."""
-    if page.is_dir() or not page.suffix:
-        raise ConfigurationError(f"--page {page}: give a file, such as {page / 'results.md'}")
+    if page.is_dir() or page.suffix.lower() != ".md":
+        raise ConfigurationError(f"--page {page}: give a Markdown file, such as {page / 'results.md'}")
     stored = {name: read_results(results, name) for name in SCALES}
     drawn = 0
     for one, scale in itertools.product(REPRODUCTIONS.values(), SCALES.values()):
