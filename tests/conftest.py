@@ -120,6 +120,13 @@ def tiny_file(tiny: Experiment, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def short_demo(tiny: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The demonstration is of three clients and four steps."""
+    short = tiny.with_values(training={"steps": 4, "log_every": 2}, evaluate={"every": 2})
+    monkeypatch.setattr("manyheads.studies.demo.demo_experiment", lambda: short)
+
+
+@pytest.fixture
 def small_npz(tmp_path: Path) -> Path:
     """Colour images of 12 x 10 pixels, five classes told apart by brightness."""
     rng = np.random.default_rng(0)

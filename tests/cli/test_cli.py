@@ -134,8 +134,8 @@ def test_split_prints_and_plots(tiny_file: Path) -> None:
     assert many.exit_code == 0, many.output
 
 
-def test_demo_replaces_its_runs(monkeypatch: pytest.MonkeyPatch, tiny: Experiment) -> None:
-    monkeypatch.setattr("manyheads.studies.demo.demo_experiment", lambda: tiny)
+@pytest.mark.usefixtures("short_demo")
+def test_demo_replaces_its_runs() -> None:
     for _ in range(2):
         result = call("demo")
         assert result.exit_code == 0, result.output
@@ -151,8 +151,8 @@ def test_demo_replaces_its_runs(monkeypatch: pytest.MonkeyPatch, tiny: Experimen
     assert Path("other/mhd/thesis.txt").exists()
 
 
-def test_demo_leaves_other_runs_alone(monkeypatch: pytest.MonkeyPatch, tiny: Experiment, tiny_file: Path) -> None:
-    monkeypatch.setattr("manyheads.studies.demo.demo_experiment", lambda: tiny)
+@pytest.mark.usefixtures("short_demo")
+def test_demo_leaves_other_runs_alone(tiny_file: Path) -> None:
     call("run", tiny_file, "--out", "mine/mhd", "--set", "training.steps=8")
     assert "is not a run of the demo" in refused("demo", "--out", "mine")
     assert Path("mine/mhd/summary.json").exists()
@@ -171,6 +171,7 @@ def test_another_name_lets_go_of_the_old_one_s_keys(tiny_file: Path) -> None:
     assert made.exit_code == 0, made.output
 
 
+@pytest.mark.slow
 def test_an_algorithm_in_the_working_folder_is_found(tiny_file: Path) -> None:
     Path("my_lab.py").write_text(
         "from dataclasses import dataclass\nfrom manyheads.algorithms.separate import Separate\n"

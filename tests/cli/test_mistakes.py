@@ -157,8 +157,8 @@ def test_a_full_disk_behind_standard_output(run: Path, arguments: list[str]) -> 
     assert done.returncode == 2
 
 
-def test_the_demo_leaves_what_it_did_not_make(monkeypatch: pytest.MonkeyPatch, tiny: Experiment) -> None:
-    monkeypatch.setattr("manyheads.studies.demo.demo_experiment", lambda: tiny)
+@pytest.mark.usefixtures("short_demo")
+def test_the_demo_leaves_what_it_did_not_make() -> None:
     assert call("demo").exit_code == 0
     demo = Path("runs/demo")
     for own in (demo / "mhd" / "thesis.txt", demo / "separate" / "checkpoints" / "state-best.safetensors"):
@@ -176,10 +176,8 @@ def test_the_demo_leaves_what_it_did_not_make(monkeypatch: pytest.MonkeyPatch, t
     assert call("demo").exit_code == 0
 
 
-def test_the_demo_leaves_other_runs_in_its_usual_folder(
-    monkeypatch: pytest.MonkeyPatch, tiny: Experiment, tiny_file: Path
-) -> None:
-    monkeypatch.setattr("manyheads.studies.demo.demo_experiment", lambda: tiny)
+@pytest.mark.usefixtures("short_demo")
+def test_the_demo_leaves_other_runs_in_its_usual_folder(tiny_file: Path) -> None:
     short = ("--set", "training.steps=4", "--set", "evaluate.every=4")
     assert call("run", tiny_file, *short, "--out", "runs/demo/mhd").exit_code == 0
     assert "runs/demo/mhd: is not a run of the demo, so it is left as it is" in refused("demo")

@@ -17,11 +17,20 @@ from manyheads.runs.read import read_summary
 from manyheads.setup.build import Ensemble, assemble
 from manyheads.training.loop import windows
 from manyheads.training.observer import SilentObserver
+from manyheads.training.result import Result
+from tests.conftest import TINY
 from tests.runs.conftest import StopAt
 
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.fixture(scope="module")
+def ended() -> Result:
+    """A run of the tiny experiment, to be read only."""
+    return train(Experiment(**TINY))
+
+
+@pytest.mark.slow
 def test_a_run_imports_no_more_than_it_needs() -> None:
     """A second each for SymPy and scikit-learn is as much as a small run takes."""
     script = (
@@ -41,22 +50,24 @@ def test_windows_meet_at_every_edge() -> None:
     assert list(windows(20, 20, [6, 20])) == []
 
 
-def weights(experiment: Experiment, **options: str) -> list[bytes]:
-    return [client.state.values.numpy().tobytes() for client in train(experiment, **options).clients]  # type: ignore[arg-type]
+def weights(result: Result) -> list[bytes]:
+    return [client.state.values.numpy().tobytes() for client in result.clients]
 
 
-def test_where_edges_lie_does_not_change_the_weights(tiny: Experiment) -> None:
+def test_where_edges_lie_does_not_change_the_weights(tiny: Experiment, ended: Result) -> None:
     """Evaluating or recording more often is not about numbers."""
     often = tiny.with_values(training={"log_every": 1}, evaluate={"every": 3})
-    assert weights(often) == weights(tiny)
+    assert weights(train(often)) == weights(ended)
 
 
 @pytest.mark.parametrize("stop_after", [1, 13, 25, 50])
-def test_stopped_and_resumed_equals_uninterrupted(tiny: Experiment, tmp_path: Path, stop_after: int) -> None:
+def test_stopped_and_resumed_equals_uninterrupted(
+    tiny: Experiment, ended: Result, tmp_path: Path, stop_after: int
+) -> None:
     with pytest.raises(Interrupted):
         train(tiny, tmp_path / "run", observer=StopAt(stop_after))
     resumed = resume(tmp_path / "run")
-    assert [client.state.values.numpy().tobytes() for client in resumed.clients] == weights(tiny)
+    assert weights(resumed) == weights(ended)
 
 
 @pytest.mark.parametrize(
@@ -128,21 +139,21 @@ def _train_by_hand(ensemble: Ensemble, steps: int) -> None:
         {"pool_start": "empty", "nu_emb": 0.0},
     ],
 )
-def test_every_variant_trains(tiny: Experiment, knobs: dict[str, object]) -> None:
-    result = train(tiny.with_values(algorithm=knobs))
-    assert weights(tiny.with_values(algorithm=knobs)) == [c.state.values.numpy().tobytes() for c in result.clients]
-    assert weights(tiny) != weights(tiny.with_values(algorithm=knobs))
+def test_every_variant_trains(tiny: Experiment, ended: Result, knobs: dict[str, object]) -> None:
+    variant = tiny.with_values(algorithm=knobs)
+    found = weights(train(variant))
+    assert found == weights(train(variant))
+    assert found != weights(ended)
 
 
-def test_nothing_is_exchanged_when_nobody_will_use_it(tiny: Experiment) -> None:
+def test_nothing_is_exchanged_when_nobody_will_use_it(ended: Result) -> None:
     """Edges at 4, 8, 12 and 16; at the end, 20, no step would follow. The first filling shows two neighbours."""
-    result = train(tiny)
-    size = result.clients[0].snapshot(0).nbytes
-    assert result.summary["bytes_received"] == [6 * size] * 3
+    size = ended.clients[0].snapshot(0).nbytes
+    assert ended.summary["bytes_received"] == [6 * size] * 3
 
 
-def test_a_result_says_what_came_of_it_and_shows_no_data(tiny: Experiment) -> None:
-    said = repr(train(tiny))
+def test_a_result_says_what_came_of_it_and_shows_no_data(ended: Result) -> None:
+    said = repr(ended)
     assert said.startswith("Result(mhd, 3 clients, 20 steps: private ")
     assert len(said) < 200
 
@@ -212,7 +223,7 @@ def test_distillation_shares_what_separate_training_cannot() -> None:
     assert together["private_accuracy"][0] > alone["private_accuracy"][0] - 0.03
 
 
-def test_a_classifier_takes_the_images_it_was_made_for(tiny: Experiment, tiny_file: Path) -> None:
+def test_a_classifier_takes_the_images_it_was_made_for(tiny_file: Path, ended: Result) -> None:
     classify = train(tiny_file).classifier(client=1)
     images = np.zeros((3, 8, 8, 1), dtype=np.uint8)
     assert classify(images).shape == (3, 10)
@@ -221,7 +232,7 @@ def test_a_classifier_takes_the_images_it_was_made_for(tiny: Experiment, tiny_fi
         with pytest.raises(ValueError, match="needed: uint8"):
             classify(wrong)
     with pytest.raises(ConfigurationError, match="clients 0 to 2"):
-        train(tiny).classifier(client=99)
+        ended.classifier(client=99)
 
 
 @pytest.mark.parametrize("seen", ["embedding", "feature_map"])
