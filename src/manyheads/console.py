@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from manyheads.setup.build import Ensemble
 
 REFRESH_SECONDS = 0.2
-STOPPING = "Stopping: the run is saved as it was when this window began. Press Ctrl-C again to leave at once."
+STOPPING = "Stopping, and saving the run. Press Ctrl-C again to leave at once."
 LINE_SECONDS = 60.0  # at most this long between two plain lines
 IMAGES_SECONDS = 10.0
 

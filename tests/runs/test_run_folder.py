@@ -158,9 +158,15 @@ def test_a_stop_while_the_end_is_saved_lets_the_run_end(
         os.kill(os.getpid(), signal.SIGINT)
         save(self, *arguments, **options)
 
+    class Watch(SilentObserver):
+        def stopping(self) -> None:
+            said.append("stopping")
+
+    said = list[str]()
     monkeypatch.setattr(RunFolder, "save", interrupted)
-    result = train(tiny, tmp_path / "run")
+    result = train(tiny, tmp_path / "run", observer=Watch())
     assert result.stop_requested
+    assert said == ["stopping"]
     assert read_summary(tmp_path / "run")["steps"] == 20
     assert not train(tiny).stop_requested
 

@@ -67,7 +67,8 @@ class RunLoop:
     lost_at: int | None = -1  # the last save when a worker was lost
     evaluations: dict[str, Evaluation] = field(default_factory=dict)
     latest: LatestEvents = field(default_factory=LatestEvents)
-    stop: StopRequest = field(default_factory=StopRequest)
+    stop: StopRequest = field(init=False)
+    stopping_told: bool = False
     taken: int = 0  # client-steps since the last edge
     unwritten: list[Event] = field(default_factory=list)  # since the last edge
     relations: Relations | None = None
@@ -76,6 +77,7 @@ class RunLoop:
         """Run from the beginning or from the last save, and again from the last save if a worker is lost."""
         e, announced = self.ensemble, False
         self.began = time.perf_counter()
+        self.stop = StopRequest(self._say_stopping)
         with enough_memory(), one_thread(), self.stop:
             while True:
                 try:
@@ -113,12 +115,17 @@ class RunLoop:
             if not self.stop.asked or self.stop.leaving:
                 raise
             if engine is not None and record.lasting and 0 < edge != record.saved_step:
-                self.observer.stopping()
+                self._say_stopping()
                 with contextlib.suppress(WorkerLost):
                     record.save(edge, seconds, partial(engine.edge, edge))
             step = (record.saved_step or 0) if record.lasting else edge
             dropped = self.taken + len(self.ensemble.clients) * (edge - step)
             raise Interrupted(self.folder, step, dropped) from None
+
+    def _say_stopping(self) -> None:
+        if not self.stopping_told:
+            self.stopping_told = True
+            self.observer.stopping()
 
     def _run_to_end(self, engine: Engine, record: Record) -> None:
         e = self.ensemble

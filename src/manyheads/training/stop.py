@@ -9,7 +9,7 @@ is not prompt.
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -22,10 +22,12 @@ class StopNow(BaseException):
 class StopRequest:
     """A listener for requests to stop, by Ctrl-C or SIGTERM; the second one leaves at once.
 
-    Signals reach the main thread only; in other threads it never hears any.
+    It calls `must_wait` where nothing may be interrupted, as in the middle of a save. Signals reach the main thread only;
+    in other threads it never hears any.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, must_wait: Callable[[], None]) -> None:
+        self._must_wait = must_wait
         self.asked = self.leaving = self._may_interrupt = False
         self.heard = threading.current_thread() is threading.main_thread()
         self._before = {number: signal.getsignal(number) for number in SIGNALS if self.heard}
@@ -61,3 +63,4 @@ class StopRequest:
             signal.raise_signal(number)
         self.asked = True
         self.check()
+        self._must_wait()
