@@ -22,8 +22,8 @@ class StopNow(BaseException):
 class StopRequest:
     """A listener for requests to stop, by Ctrl-C or SIGTERM; the second one leaves at once.
 
-    It calls `must_wait` where nothing may be interrupted, as in the middle of a save. Signals reach the main thread only;
-    in other threads it never hears any.
+    It calls `must_wait` where nothing may be interrupted, as in the middle of a save. Signals reach the main thread
+    only; in other threads it never hears any.
     """
 
     def __init__(self, must_wait: Callable[[], None]) -> None:
