@@ -5,12 +5,14 @@ What is merely unusual is converted, and a note says so where a person should kn
 
 import errno
 import json
+import logging
 import os
 import shutil
 import socket
 import struct
 import sys
 import zlib
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import Any
 
@@ -816,14 +818,17 @@ def test_a_table_without_images(hugging: Any, tmp_path: Path) -> None:
     check_line(line, tmp_path / "texts", "has no column of images; columns: text, label")
 
 
-def test_not_a_data_set(hugging: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_not_a_data_set(hugging: Any, tmp_path: Path) -> None:
     line = refusal(data(source="huggingface", path=tmp_path))
     check_line(line, tmp_path, "holds no .parquet files, and is not a folder of save_to_disk")
     (tmp_path / "bad.parquet").write_bytes(b"nothing")
-    told = hugging.logging.get_verbosity()
+    verbosity, logger = hugging.logging.get_verbosity(), logging.getLogger("datasets")
+    told = BufferingHandler(100)
+    logger.addHandler(told)
     check_line(refusal(data(source="huggingface", path=tmp_path)), tmp_path, "cannot be read")
-    assert capfd.readouterr().err == "", "the library says it, too"
-    assert hugging.logging.get_verbosity() == told
+    logger.removeHandler(told)
+    assert told.buffer == []
+    assert hugging.logging.get_verbosity() == verbosity
 
 
 def test_labels_of_a_table_that_have_no_name(hugging: Any, tmp_path: Path) -> None:
@@ -988,6 +993,15 @@ def test_a_truncated_array(packed: Path, name: str) -> None:
     check_line(refused_packed(packed), packed / name, "cannot be mapped", "pack it again")
     (packed / name).unlink()
     check_line(refused_packed(packed), packed / name, "cannot be mapped", "pack it again")
+
+
+@pytest.mark.parametrize("header", [b"", b"'", b"(", b"[" * 60, b"\xff", b"{'descr': 1}"])
+def test_an_array_with_a_damaged_header(packed: Path, header: bytes) -> None:
+    """NumPy reads a header as Python, and raises whatever Python does."""
+    path = packed / "train-labels.npy"
+    content = path.read_bytes()
+    path.write_bytes(content[:10] + header + content[10 + len(header) :] if header else b"")
+    check_line(refused_packed(packed), path, "cannot be mapped", "pack it again")
 
 
 def test_an_array_of_another_shape(packed: Path) -> None:

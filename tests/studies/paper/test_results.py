@@ -1,6 +1,7 @@
 """A result is found again by what made it: the configuration and the code that decides numbers."""
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -137,6 +138,25 @@ def test_a_cell_is_stored_once_whoever_ran_it(tmp_path: Path) -> None:
     newer = make_result(0.6, key="abc", code="now", cell="baselines MHD")
     path = write_result(tmp_path, newer)
     assert list((tmp_path / "digits").iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("shared_accuracy", [0.5, math.nan]),
+        ("shared_accuracy", [0.5, "nan"]),
+        ("private_accuracy", [math.inf]),
+        ("private_accuracy", []),
+        ("seconds", math.nan),
+        ("experiment", {"data": [1]}),
+        ("experiment", {"algorithm": "mhd"}),
+    ],
+)
+def test_values_that_no_cell_has_are_refused(tmp_path: Path, key: str, value: object) -> None:
+    path = write_result(tmp_path, make_result(0.5))
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    with pytest.raises(RunError, match=r"heads-s-100-seed-0-0.json: not the result of a cell"):
+        read_results(tmp_path, "digits")
 
 
 @pytest.mark.parametrize("text", ["", "{", "{}", '{"cell": "x"}'])

@@ -146,7 +146,7 @@ def mapped(path: Path, part: str, kind: str, shape: list[int]) -> NDArray[Any]:
         open_data(file).close()  # a map of a pipe would never be had
         # Read-only: a map that could be written to may not be larger than the memory.
         array: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # whatever a damaged header makes a reader raise
         reason = getattr(error, "strerror", None) or first_line(error)
         raise DataError(f"{file}: cannot be mapped: {reason}; pack it again") from None
     if list(array.shape) != shape:

@@ -9,9 +9,9 @@ import contextlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from manyheads.config.experiment import Experiment
 from manyheads.errors import RunError
@@ -22,15 +22,18 @@ from manyheads.runs.read import read_events, read_summary
 from manyheads.studies.paper.code_of_numbers import code_of_numbers
 from manyheads.studies.paper.keys import cell_key, non_default_keys, slug
 
+STORED = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+ByHead = Annotated[list[float], Field(min_length=1)]
+
 
 class ClientAccuracies(BaseModel):
     """The accuracies of one client, by head."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = STORED
     backbone: str
     width: int | None
-    private_accuracy: list[float]
-    shared_accuracy: list[float]
+    private_accuracy: ByHead
+    shared_accuracy: ByHead
 
 
 class CellResult(BaseModel):
@@ -39,7 +42,7 @@ class CellResult(BaseModel):
     Accuracies are fractions by head and means over clients, except those of `clients`.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = STORED
     cell: str  # its name in the reproduction that ran it first
     scale: str
     seed: int
@@ -54,8 +57,8 @@ class CellResult(BaseModel):
     engine: str
     precision: str
     seconds: float
-    private_accuracy: list[float]
-    shared_accuracy: list[float]
+    private_accuracy: ByHead
+    shared_accuracy: ByHead
     validation: dict[str, list[float]] | None
     by_hop: dict[str, list[float]]
     after: dict[str, list[float]]  # state of the algorithm -> shared accuracy of the main head of each client
@@ -63,6 +66,13 @@ class CellResult(BaseModel):
     bytes_received: list[int]
     collapsed: list[list[int]]
     clients: list[ClientAccuracies]
+
+    @field_validator("experiment")
+    @classmethod
+    def _of_sections(cls, given: dict[str, Any]) -> dict[str, Any]:
+        if not all(isinstance(given.get(name, {}), dict) for name in ("data", "algorithm")):
+            raise ValueError("a section holds something else than keys")
+        return given
 
     def differing_measures(self, other: "CellResult") -> list[str]:
         """Return the names of the measures that differ, comparing every number as it is stored."""
