@@ -71,6 +71,7 @@ class Interrupted(Stopped):
 
 
 START_AGAIN = "start the run again in another folder"  # where a run cannot be continued
+LEARN_SLOWER = "lower training.learning_rate or lengthen training.warmup_steps"  # if a model has diverged
 
 
 def first_line(error: BaseException) -> str:

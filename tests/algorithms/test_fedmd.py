@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from manyheads import ConfigurationError, Experiment, train
+from manyheads import ConfigurationError, Experiment, TrainingError, train
 from manyheads.algorithms.fedmd import FedMD
 from manyheads.client.client import Batch, Client
 from manyheads.data.batches import Rows
@@ -76,6 +76,19 @@ def test_the_consensus_of_sure_models_is_the_mean_of_their_logits_too(tiny: Expe
     assert 20.0 < float(spread.amax(-1).sub(spread.amin(-1)).max()) < 80.0
     expected = consensus_by_hand(ensemble.clients, rows)
     torch.testing.assert_close(client.memory["consensus"].double(), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_diverged_models_have_no_consensus(tiny: Experiment) -> None:
+    ensemble = assemble(fedmd(tiny, {"first_private_steps": 0, "digest_steps": 10, "revisit_steps": 10}))
+    *diverged, last = ensemble.clients
+    for client in diverged:
+        client.state.values.fill_(1e38)
+    exchange(ensemble, step=0)
+    assert last.refused == len(diverged)
+    assert last.memory["consensus"].isfinite().all()
+    last.state.values.fill_(1e38)
+    with pytest.raises(TrainingError, match=r"^step 0, client-0: no scores of any client are numbers; lower training"):
+        exchange(ensemble, step=0)
 
 
 def test_each_round_draws_an_alignment_subset_that_is_the_same_for_all(tiny: Experiment) -> None:

@@ -18,7 +18,7 @@ from manyheads.config.knobs import FedMDKnobs
 from manyheads.config.types import CHECKED
 from manyheads.data.arrays import Indices
 from manyheads.data.batches import Rows, stream
-from manyheads.errors import ConfigurationError
+from manyheads.errors import LEARN_SLOWER, ConfigurationError, TrainingError
 from manyheads.exchange.request import PublicRows
 from manyheads.exchange.row_format import RowFormat
 from manyheads.exchange.snapshot import Snapshot
@@ -91,6 +91,8 @@ class FedMD(FedMDKnobs, Algorithm):
     def apply(self, client: Client, received: list[Snapshot], step: int) -> None:
         """Aggregate: take the mean of all scores, summed in the order of clients."""
         assert client.public is not None
+        if not received:
+            raise TrainingError(f"step {step}, {client.name}: no scores of any client are numbers; {LEARN_SLOWER}")
         number = self._round_of(step)
         rows = client.public.rows_in_view(
             self._aligned(client, number), self._view(client, number), client.state.values.dtype

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
-from manyheads.errors import TrainingError
+from manyheads.errors import LEARN_SLOWER, TrainingError
 from manyheads.exchange.confidence import Confidence, Fittable, Tensors
 from manyheads.models.client_model import embeddings
 from manyheads.outputs import Outputs
@@ -99,7 +99,7 @@ class DensityConfidence(Confidence):
         if not torch.isfinite(embedding_RE).all():
             raise TrainingError(
                 f"step {step}, client {client.index}: an embedding is not a number, so no density can be fitted; "
-                "lower training.learning_rate or lengthen training.warmup_steps"
+                f"{LEARN_SLOWER}"
             )
         density = Density.fit(embedding_RE, client.private.labels(samples), client.model.shape_HC[1])
         return {field.name: getattr(density, field.name) for field in dataclasses.fields(density)}

@@ -15,7 +15,7 @@ from manyheads.engine import ENGINES
 from manyheads.engine.base import Engine, Window, WindowLosses
 from manyheads.engine.options import ResolvedOptions
 from manyheads.engine.threads import one_thread
-from manyheads.errors import Interrupted, TrainingError, WorkerLost
+from manyheads.errors import LEARN_SLOWER, Interrupted, TrainingError, WorkerLost
 from manyheads.evaluation.accuracy import Evaluation, accuracy_on, evaluation_of
 from manyheads.evaluation.means import hop_means
 from manyheads.evaluation.teacher_tally import TeacherTally
@@ -263,7 +263,7 @@ class RunLoop:
 
     def _check_finite(self, losses: WindowLosses, window: Window) -> None:
         """Raise if a loss of a window, or a weight at its end, is not finite, before anything else sees them."""
-        clients, advice = self.ensemble.clients, "lower training.learning_rate or lengthen training.warmup_steps"
+        clients, advice = self.ensemble.clients, LEARN_SLOWER
         bad = (~torch.isfinite(losses.values)).nonzero().tolist()
         if bad:
             client, step, term = min(bad, key=lambda at: (at[1], at[0], at[2]))
