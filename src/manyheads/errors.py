@@ -12,6 +12,7 @@ ManyheadsError
     └── Interrupted      a run in the middle of its steps, which continues from where it was saved
 """
 
+import signal
 from pathlib import Path
 
 from manyheads.printable import abridged
@@ -54,6 +55,9 @@ class TrainingError(ManyheadsError):
 
 class WorkerLost(ManyheadsError):
     """A process that trained some of the clients is gone."""
+
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # by which somebody asks to stop
 
 
 class Stopped(ManyheadsError):

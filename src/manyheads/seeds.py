@@ -15,7 +15,8 @@ EVERYONE = -1  # the client of draws that all clients share
 def generator(seed: int, purpose: str, client: int = EVERYONE, step: int = 0) -> np.random.Generator:
     """Return the generator of one named choice: the same name gives the same draws, different names independent ones.
 
-    Philox is counter-based: seed, purpose and client make its key, the step the highest word of its counter.
+    Philox is counter-based: seed, purpose and client make its key, the step the highest word of its counter. What
+    is drawn once per epoch or per view passes the number of that as `step`.
 
     >>> generator(0, "targets", client=3, step=417).integers(8)
     np.int64(2)

@@ -67,6 +67,7 @@ def test_another_algorithm_starts_from_its_own_defaults(tiny: Experiment) -> Non
         ("clients = 2.5", "clients = 2.5: input should be a valid integer"),
         ("clients = true", "clients = true: input should be a valid integer"),
         ("clients = 3\nseed = -1", "seed = -1: input should be greater than or equal to 0"),
+        ("clients = 3\n[data]\nchannels = true", "data.channels = true: input should be 1 or 3"),
         ("clients = 3\n[data]\nskew = -1.0", "data.skew = -1.0: input should be greater than or equal to 0"),
         ("clients = 3\n[data]\nskew = nan", "data.skew = NaN"),
         ("clients = 3\n[data]\npublic_fraction = 1.5", "data.public_fraction = 1.5: input should be less than"),

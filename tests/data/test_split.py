@@ -177,6 +177,7 @@ def test_chances_sum_to_one() -> None:
         ({"primary_labels": {"assignment": "even", "clients_per_label": 5}}, 4, "clients_per_label = 5"),
         ({"public_fraction": 1e-6}, 4, "data.public_fraction = 1e-06: no public samples"),
         ({"private_fraction": 0.0}, 4, "data.private_fraction = 0: no private samples"),
+        ({"public_fraction": 1.0, "validation_fraction": 0.0}, 4, "lower data.public_fraction or data.validation"),
         ({"validation_fraction": 1e-6}, 4, "data.validation_fraction"),
         ({"private_fraction": 0.004, "public_fraction": 0.1}, 50, "is left without any of the 4 private samples"),
         ({"partition": "dirichlet", "alpha": 1e-3}, 30, "data.alpha = 0.001: client"),

@@ -1,6 +1,6 @@
 """The losses of Multi-Headed Distillation, Eq. 1 to 5 of the paper, as pure functions.
 
-Eq. 1  L_i = CE(private, main head) + distillation terms          (summed in algorithms/mhd.py)
+Eq. 1  L_i = CE(private, main head) + distillation terms          terms: MHD.losses; sum: Client.step
 Eq. 2  nu_emb * sum_j |xi_i - xi_j|^2 on normalised embeddings    embedding_loss
 Eq. 3  cross-entropy to every target                              targets with select = "all"
 Eq. 4  cross-entropy to the most confident candidate              targets with select = "most_confident"
@@ -110,7 +110,7 @@ def targets(p_JBKC: Tensor, confidence_JBK: Tensor, select: Select, uniform_BK: 
 
 
 def prediction_loss(logits_BHC: Tensor, target_BKC: Tensor) -> Tensor:
-    """Return Eq. 3 to 5: sum_k mean_B CE(target_k, head k), the cross-entropy of each auxiliary head to its target.
+    """Return Eq. 5: sum_k mean_B CE(target_k, head k), the cross-entropy of each auxiliary head to its target.
 
     >>> logits_BHC, target_BKC = torch.zeros(1, 2, 4), torch.tensor([[[0.7, 0.1, 0.1, 0.1]]])
     >>> prediction_loss(logits_BHC, target_BKC)  # an even prediction of 4 classes: log 4

@@ -155,7 +155,7 @@ class MHD(MHDKnobs, Algorithm):
         return self._ask_about_due_rows(client, neighbours, pool, step)
 
     def ask_again(self, client: Client, neighbours: Neighbours, step: int) -> list[Snapshot]:
-        if client.schema is None or client.schema.whole:
+        if client.schema is None or client.schema.whole:  # setup/build.py decides when tables are whole
             return []
         pool = [(entry.client, entry.step) for entry in client.pool.entries]
         return self._ask_about_due_rows(client, neighbours, pool, step - step % self.pool_every)

@@ -4,6 +4,7 @@ import math
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import (
+    BeforeValidator,
     Discriminator,
     Field,
     Tag,
@@ -15,6 +16,15 @@ from manyheads.config.types import MAX_PIXELS, Fraction, Positive, Section, View
 
 LARGEST = 1e9  # sums of larger numbers over clients are not exact
 MAY_HAVE_PUBLIC = ("clients", "folder", "packed")  # sources that may bring a public part of their own
+
+
+def _number_of_channels(given: object) -> object:
+    if type(given) is not int:  # true equals 1
+        raise ValueError("input should be 1 or 3")
+    return given
+
+
+Channels = Annotated[Literal[1, 3], BeforeValidator(_number_of_channels)]
 
 
 class PrimaryLabels(Section):
@@ -72,7 +82,7 @@ class DataConfig(SourceConfig):
 
     size: int | list[int] | None = None  # every image is resized to it; default: as they are, all of one size
     fit: Literal["stretch", "crop"] = "stretch"  # what resizing does to another aspect ratio
-    channels: Literal[1, 3] | None = None  # grey or colour; default: as they are
+    channels: Channels | None = None  # grey or colour; default: as they are
     test_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None  # of a source that has no test part
     # A fraction of the training samples, all of them, the source's own public part, or images from elsewhere (a table).
     public: Annotated[

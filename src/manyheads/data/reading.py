@@ -1,4 +1,4 @@
-"""ReadReport images into arrays."""
+"""Reading images into arrays."""
 
 import math
 import os

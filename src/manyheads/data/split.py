@@ -135,8 +135,11 @@ def _cut(config: DataConfig, used: Indices, rng: np.random.Generator) -> tuple[I
     order = used[rng.permutation(samples)]
     private_size = round(config.private_share * samples)
     if private_size == 0:
+        advice = "raise it"
+        if config.private_fraction is None:  # it is what the others leave
+            advice = "lower data.public_fraction or data.validation_fraction"
         raise ConfigurationError(
-            f"data.private_fraction = {config.private_share:g}: no private samples are left of {samples}; raise it"
+            f"data.private_fraction = {config.private_share:g}: no private samples are left of {samples}; {advice}"
         )
     first_private = samples - private_size
     # Rounding may claim one sample twice; the validation part, then the public one, gives way.

@@ -30,11 +30,10 @@ from manyheads.engine.options import ResolvedOptions
 from manyheads.engine.pipe import ProgressReporter, Reply, receive, send
 from manyheads.engine.plain import PlainTrainer
 from manyheads.engine.remote import ClientPayload, RemoteEngine, RemoteWorker
-from manyheads.errors import WorkerLost
+from manyheads.errors import STOP_SIGNALS, WorkerLost
 from manyheads.setup.build import Ensemble
 
 GOODBYE_SECONDS = 5.0  # a worker may take this long to end
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
@@ -199,9 +198,9 @@ def _serve(
     """Run a worker until nobody is at the other end of its pipe any more."""
     for other in inherited:  # otherwise the pipes of dead workers would stay open
         other.close()
-    for number in SIGNALS:  # Ctrl-C reaches the whole process group; the parent decides what follows
+    for number in STOP_SIGNALS:  # Ctrl-C reaches the whole process group; the parent decides what follows
         signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     torch.set_num_threads(1)
     with contextlib.suppress(EOFError, OSError):
         worker = attempted(make if make is not None else lambda: _spawned_worker(*receive(connection)))
@@ -241,7 +240,7 @@ def _spawned_worker(resolved: Any, payload: ClientPayload) -> RemoteWorker:
 @contextlib.contextmanager
 def _without_signals() -> Iterator[None]:
     """Block signals while a worker starts, so that Ctrl-C does not reach it before it ignores that."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         yield
     finally:

@@ -38,7 +38,7 @@ class Replica:
 
 @dataclass(frozen=True, eq=False)
 class WeightsSnapshot:
-    """A checkpoint, evaluated by whoever holds it: how the paper simulates. It never leaves the machine."""
+    """A checkpoint, evaluated by whoever holds it: how the paper simulates."""
 
     client: int
     step: int

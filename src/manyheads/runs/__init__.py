@@ -1,7 +1,8 @@
 """The run folder: what a run leaves, how it is saved, and reading it again.
 
 Events and the summary are types (events.py, summary.py): the same classes write and read them, and refuse what no run
-writes. The files have a format number; older.py reads those from before there was one. A line of `metrics.jsonl` and
+writes. These files have a format number (stored.py); older.py reads those from before there was one. Checkpoints have
+a number of their own (manifest.py). A line of `metrics.jsonl` and
 `summary.json` grow linearly with the number of clients. What is measured of every pair of clients grows with its
 square, so it is in `relations.json`, for the last evaluation only, and where there are many clients only on request
 (`evaluate.relations`).

@@ -1,7 +1,7 @@
 """The checkpoints of a run: files that are written once, and the manifest that points at them.
 
 manifest.json  the last save: step, checksums of its files, length of metrics.jsonl
-state-*        one client's weights and momentum at that step
+state-*        one client's weights, momentum and memory at that step
 snapshot-*     an entry of a pool; immutable, written once, shared by all pools that hold it
 saving.json    while a save is under way: the names of its files and of those of the save before
 

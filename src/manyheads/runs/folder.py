@@ -19,7 +19,7 @@ from manyheads.errors import START_AGAIN, RunError
 from manyheads.files import new_folder, write_whole
 from manyheads.runs.checkpoints import Checkpoints
 from manyheads.runs.events import Event
-from manyheads.runs.manifest import CHECKPOINTS, FORMAT, Manifest, digest_of_keys, last_save
+from manyheads.runs.manifest import CHECKPOINT_FORMAT, CHECKPOINTS, Manifest, digest_of_keys, last_save
 from manyheads.runs.metrics import MetricsFile
 from manyheads.runs.read import check_new_folder, read_events, read_relations
 from manyheads.runs.record import GetStates, Saved
@@ -65,7 +65,7 @@ class RunFolder:
         clients, files = self._checkpoints.write(step, *states(self._checkpoints.files))
         self._checkpoints.commit(
             Manifest(
-                format=FORMAT,
+                format=CHECKPOINT_FORMAT,
                 experiment=self._experiment,
                 data=self._data,
                 step=step,

@@ -14,7 +14,7 @@ from manyheads.errors import START_AGAIN, RunError
 from manyheads.files import digest, read_file, refuse_link
 from manyheads.runs.read import read_experiment
 
-FORMAT = 3
+CHECKPOINT_FORMAT = 3
 CHECKPOINTS, MANIFEST = "checkpoints", "manifest.json"
 FILE_NAME = re.compile(r"(state|snapshot)-([0-9]{8,15})-client-([0-9]{4,9})\.safetensors")
 
@@ -59,8 +59,10 @@ class Manifest(BaseModel):
         try:
             body = json.loads(read_file(path))
             checksum = body.pop("sha256")
-            if type(body["format"]) is int and body["format"] != FORMAT:
-                raise RunError(f"{path}: has format {body['format']}; this version of manyheads reads format {FORMAT}")
+            if type(body["format"]) is int and body["format"] != CHECKPOINT_FORMAT:
+                raise RunError(
+                    f"{path}: has format {body['format']}; this version of manyheads reads format {CHECKPOINT_FORMAT}"
+                )
             manifest = cls.model_validate(body)
         except OSError as error:
             raise RunError(f"{path}: cannot be read: {error.strerror}; {START_AGAIN}") from None

@@ -8,7 +8,7 @@ from manyheads.runs.manifest import digest_of_keys
 
 
 def trust_in_run(folder: Path, *, trust_code: bool) -> Trust:
-    """Return which code may be imported for a run folder: what it was made with here, or what the user `said`."""
+    """Return which code may be imported for a run folder: what it was made with here, or all if the user says so."""
     return recorded_trust(folder, _asked_by(folder), trust_code=trust_code)
 
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+from manyheads.errors import STOP_SIGNALS
 
 
 class StopNow(BaseException):
@@ -30,7 +30,7 @@ class StopRequest:
         self._must_wait = must_wait
         self.asked = self.leaving = self._may_interrupt = False
         self.heard = threading.current_thread() is threading.main_thread()
-        self._before = {number: signal.getsignal(number) for number in SIGNALS if self.heard}
+        self._before = {number: signal.getsignal(number) for number in STOP_SIGNALS if self.heard}
 
     def __enter__(self) -> "StopRequest":
         for number in self._before:

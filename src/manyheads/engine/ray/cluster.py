@@ -15,7 +15,7 @@ from typing import Any
 
 from manyheads.engine.cores import usable_cores
 from manyheads.engine.options import ResolvedOptions
-from manyheads.errors import ConfigurationError
+from manyheads.errors import STOP_SIGNALS, ConfigurationError
 
 CONNECT_SECONDS = 12.0
 PROBE = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False)"
@@ -116,7 +116,7 @@ def _same_handlers() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     try:
         yield
     finally:
