@@ -29,6 +29,7 @@ LINES = (
     "run experiment.toml --engine cuda",
     "run experiment.toml --device cuda",
     "frontier experiment.toml --device cuda:1",
+    "resume begun --device cuda",
     "reproduce heads --device cuda",
 )
 
@@ -38,6 +39,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
     """Return the answers to all command lines, given in one process: what one imports, all later ones would show."""
     folder = tmp_path_factory.mktemp("startup")
     (folder / "experiment.toml").write_text(STARTUP["EXPERIMENT"])
+    (folder / "begun").mkdir()
+    (folder / "begun" / "experiment.toml").write_text(STARTUP["EXPERIMENT"])
     command = [sys.executable, "-c", SCRIPT, *LINES]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]

@@ -40,7 +40,7 @@ from manyheads.report.tables import compare_table, hop_table, run_table, seeds_t
 from manyheads.report.taught_tables import taught_by_class_table, taught_table
 from manyheads.report.text import bytes_text
 from manyheads.runs.manifest import read_manifest
-from manyheads.runs.read import check_new_folder, check_no_run, client_number, read_experiment, read_summary
+from manyheads.runs.read import check_new_folder, check_no_run, client_number, read_experiment, read_start, read_summary
 from manyheads.runs.summary import Summary
 from manyheads.studies.demo import DEMO_OUT, demo_runs, demo_text, remove_earlier_demo
 from manyheads.studies.series import (
@@ -149,6 +149,8 @@ def resume_run(folder: RunPath, *, options: EngineOptions, trust_code: TrustCode
         plot_if_missing(folder)
         _show_tables(screen, read_summary(folder))
         return
+    started = read_start(folder)
+    (options if started is None else options.continued(started.engine, started.device)).check_gpu()
     from manyheads.training.start import resume
 
     with screen.watch(folder.name) as watcher:

@@ -1,6 +1,6 @@
 """The options of engines. They are checked without PyTorch, so that a mistake is answered at once."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypedDict
 
 from manyheads.config.device import check_device, check_gpu
@@ -54,6 +54,12 @@ class EngineOptions:
             raise ConfigurationError(f"--precision {self.precision}: unknown precision; {known}")
         if self.engine is not None:
             _check_together(self, self.engine)
+
+    def continued(self, engine: str, device: str) -> "EngineOptions":
+        """Return these options for a run that was started with this engine on this device."""
+        if self.engine is not None:
+            return self
+        return replace(self, engine=engine, device=self.device or device)
 
     def usual_device(self) -> str:
         """Return the device that is meant where none was given."""

@@ -89,9 +89,7 @@ def _as_started(options: EngineOptions, started: StartEvent | None) -> ResolvedO
     """Fill in options from the first event of the run; on another kind of device, the precision is the usual one."""
     if started is None:
         return resolve_options(options)
-    if options.engine is None:
-        options = replace(options, engine=started.engine, device=options.device or started.device)
-    resolved = resolve_options(options)
+    resolved = resolve_options(options.continued(started.engine, started.device))
     moved = _kind(resolved.device) != _kind(started.device)
     if options.precision is None and not moved:
         resolved = replace(resolved, precision=started.precision)
