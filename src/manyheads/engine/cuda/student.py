@@ -94,7 +94,7 @@ class Student:
             unused = [home for home, grad in zip(self._gradients, found, strict=True) if grad is None]
             if unused:  # steps of another phase may have left something there
                 torch._foreach_zero_(unused)
-            for dtype in {home.dtype for home, _ in pairs}:  # one kernel each
+            for dtype in dict.fromkeys(home.dtype for home, _ in pairs):  # one kernel each
                 same = [(home, grad) for home, grad in pairs if home.dtype == dtype]
                 torch._foreach_copy_([home for home, _ in same], [grad for _, grad in same])
             training, state = self.client.training, self.client.state
