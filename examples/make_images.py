@@ -1,4 +1,4 @@
-"""Small pictures of shapes to try manyheads with: one folder per class, or one folder per organisation.
+"""Small images of shapes to try manyheads with: one folder per class, or one folder per organisation.
 
 python examples/make_images.py shapes                # shapes/train/circle/0.png, ..., shapes/test/...
 python examples/make_images.py hospitals --clients   # hospitals/berlin/train/circle/0.png, ..., hospitals/public/...
@@ -55,7 +55,7 @@ def picture(shape: str, rng: np.random.Generator) -> Image.Image:
 
 
 def make(folder: Path, counts: dict[str, int], rng: np.random.Generator) -> None:
-    """Make this many pictures of each shape, in a folder with its name."""
+    """Make this many images of each shape, in a folder with its name."""
     for shape, count in counts.items():
         (folder / shape).mkdir(parents=True, exist_ok=True)
         for number in range(count):
@@ -70,7 +70,7 @@ def make_folders(folder: Path, train: int = 150, test: int = 40) -> None:
 
 
 def make_clients(folder: Path, train: int = 150, test: int = 40, public: int = 300) -> None:
-    """Make the pictures of three organisations, which mostly see three shapes each, and unlabelled public pictures."""
+    """Make the images of three organisations, which mostly see three shapes each, and unlabelled public images."""
     rng = np.random.default_rng(0)
     for name, often in CLIENTS.items():
         for part, count in (("train", train), ("test", test)):
@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("--clients", action="store_true", help="one folder per organisation")
     options = parser.parse_args()
     (make_clients if options.clients else make_folders)(options.folder)
-    print(f"{options.folder}: {sum(1 for _ in options.folder.rglob('*.png'))} pictures")
+    print(f"{options.folder}: {sum(1 for _ in options.folder.rglob('*.png'))} images")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The three worked examples of docs/data.md, command by command, on a few pictures."""
+"""The three worked examples of docs/data.md, command by command, on a few images."""
 
 import importlib.util
 import json
