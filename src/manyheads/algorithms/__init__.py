@@ -1,4 +1,7 @@
-"""The algorithms by name. Code from elsewhere is named by its path: `name = "my_lab.gossip:Gossip"`."""
+"""The algorithms by name. Code from elsewhere is named by its path: `name = "my_lab.gossip:Gossip"`.
+
+Confidences: exchange/named_confidences.py.
+"""
 
 import dataclasses
 from typing import Any

@@ -20,7 +20,7 @@ def split(
     experiment: ExperimentFile,
     settings: Overrides = None,
     plot: Annotated[
-        str | None, typer.Option(metavar="FILE", help="File for the picture.", show_default="NAME-split.png")
+        str | None, typer.Option(metavar="FILE", help="PNG file for the picture.", show_default="NAME-split.png")
     ] = None,
     quiet: Quiet = False,
 ) -> None:
@@ -48,20 +48,24 @@ def split(
 
 
 def pack_images(
-    what: Annotated[Path, typer.Argument(metavar="WHAT", help="An experiment (its data), a folder, or an .npz file.")],
-    out: Annotated[str | None, typer.Argument(metavar="OUT", help="The new folder.")] = None,
-    size: Annotated[int | None, typer.Option(min=1, help="Height and width.", show_default="as they are")] = None,
+    what: Annotated[Path, typer.Argument(metavar="WHAT", help="A folder, an .npz file, or an experiment file.")],
+    out: Annotated[str | None, typer.Argument(metavar="OUT", help="Folder for the packed images.")] = None,
+    size: Annotated[
+        int | None, typer.Option(min=1, help="Height and width in pixels.", show_default="as they are")
+    ] = None,
     source: Annotated[
-        str | None, typer.Option(help="The kind of folder that WHAT is: folder, clients, huggingface, ...")
+        str | None, typer.Option(help="How to read WHAT: folder, clients, huggingface, ... (data.source).")
     ] = None,
     settings: Overrides = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes.", show_default="one per core")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Number of processes.", show_default="one per core")
+    ] = None,
     check_only: Annotated[
-        bool, typer.Option("--verify", help="Instead, compare every image of the packed folder WHAT with its hash.")
+        bool, typer.Option("--verify", help="Pack nothing; compare each image in the packed folder WHAT with its hash.")
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Pack images into a folder that training reads without loading it into memory: `source = "packed"`."""
+    """Pack images into a folder that training reads from disk instead of memory: `source = "packed"`."""
     from manyheads.data.pack import pack, verify
     from manyheads.data.sources.packed_folder import read_card
 

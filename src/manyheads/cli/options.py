@@ -17,7 +17,7 @@ ExperimentFile = Annotated[Path, typer.Argument(metavar="EXPERIMENT.toml", help=
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY.PATH=VALUE", help="Replace a key, such as training.steps=200."),
+    typer.Option("--set", metavar="KEY.PATH=VALUE", help="Override a value, such as training.steps=200."),
 ]
 DeviceName = Annotated[str, typer.Option(help="cpu or cuda.")]
 Seeds = Annotated[int, typer.Option(min=1, help="How many seeds to run, starting with the experiment's.")]

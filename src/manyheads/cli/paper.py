@@ -15,24 +15,38 @@ from manyheads.errors import ConfigurationError
 def reproduce(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME...]", help="A name from --list, or Table 5, Fig. 4, Section 4.3; or all."),
+        typer.Argument(metavar="[NAME...]", help='Names from --list, or "Table 5", "Fig. 4", "Section 4.3"; or all.'),
     ] = None,
-    show_list: Annotated[bool, typer.Option("--list", help="List tables and figures; with NAME, its cells.")] = False,
-    toml: Annotated[bool, typer.Option("--toml", help="Print the cell of --only as an experiment to run.")] = False,
-    scale: Annotated[str, typer.Option(help="digits, cifar100 or imagenet.")] = "digits",
+    show_list: Annotated[
+        bool, typer.Option("--list", help="List tables and figures; with NAME, list its cells.")
+    ] = False,
+    toml: Annotated[
+        bool, typer.Option("--toml", help="Print the cell that --only names, as an experiment file.")
+    ] = False,
+    scale: Annotated[str, typer.Option(help="Size of the experiments: digits, cifar100 or imagenet.")] = "digits",
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, help="How many seeds, starting with 0.", show_default="1; 3 for some tables at cifar100"),
+        typer.Option(
+            min=1, help="Number of seeds, starting with seed 0.", show_default="1; 3 for some tables at cifar100"
+        ),
     ] = None,
-    only: Annotated[list[str] | None, typer.Option(metavar="CELL", help="Only this cell; may be repeated.")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CELL", help="Take only this cell, one setting of a table; may be repeated."),
+    ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(help="A folder with cifar100.npz and cifar10.npz; or packed ImageNet.", show_default="."),
+        typer.Option(
+            help="Folder with cifar100.npz and cifar10.npz, or the folder of a packed ImageNet.", show_default="."
+        ),
     ] = None,
     *,
     options: EngineOptions,
     at_once: Annotated[
-        int | None, typer.Option(min=1, help="Cells at a time.", show_default="as many as fill the machine")
+        int | None,
+        typer.Option(
+            min=1, help="Number of cells that run at the same time.", show_default="as many as fill the machine"
+        ),
     ] = None,
     results: Annotated[
         str | None,
@@ -44,15 +58,18 @@ def reproduce(
         str | None, typer.Option(metavar="FOLDER", help="Folder for runs and pictures.", show_default="runs/reproduce")
     ] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Run stored cells, too; if it is stopped, it continues.")
+        bool, typer.Option("--again", help="Run stored cells again, too; after a stop, the same command continues.")
     ] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Accept stored results that other code made.")] = False,
-    show_stored: Annotated[bool, typer.Option("--show", help="Show what is stored; run nothing.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Accept stored results of another version of the code.")] = False,
+    show_stored: Annotated[bool, typer.Option("--show", help="Show stored results; run nothing.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Run stored cells again and compare every number.")] = False,
     steps: Annotated[
-        int | None, typer.Option("--try", min=2, metavar="STEPS", help="Take a few steps of each cell; store nothing.")
+        int | None,
+        typer.Option("--try", min=2, metavar="STEPS", help="Take only this many steps of each cell; store nothing."),
     ] = None,
-    page: Annotated[str | None, typer.Option(metavar="FILE", help="Write all stored results into this page.")] = None,
+    page: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write all stored results into this Markdown file.")
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Reproduce the paper's tables and figures: run the cells that are not stored, then check its claims."""

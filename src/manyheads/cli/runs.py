@@ -59,7 +59,7 @@ AGAIN = "stopped; the same command runs the demo from its beginning"
 
 
 def demo(
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Decides every random choice of all three runs.")] = 0,
     out: Annotated[
         str, typer.Option(metavar="FOLDER", help="Folder for its runs; those of an earlier demo are replaced.")
     ] = str(DEMO_OUT),

@@ -1,1 +1,5 @@
-"""A client: its model, its optimizer, its private data, its pool; its batch, its step, its saved state."""
+"""A client: its model, its optimizer, its private data, its pool; its batch, its step, its saved state.
+
+client.py   the `Client` and its step; also `Batch`, `WindowBatches` and `learning_rate`
+plan.py     the draws of a window                         state.py   what a save holds of a client
+"""

@@ -4,4 +4,6 @@ experiment.py   the `Experiment` and its sections (data.py: `[data]`)
 toml.py         TOML files and `--set`
 messages.py     one line for everything that is wrong
 types.py        kinds of value and of section             device.py   names of devices
+
+Checks here are mostly of one key at a time; what needs several keys or the data: setup/validate.py.
 """

@@ -2,6 +2,5 @@
 
 The accuracy of every head on the private distribution of every client (averaged by hops in the graph), how often each
 neighbour was the chosen teacher and how often it was right (by public labels, which training does not use), and what
-a fresh linear head on the frozen embedding would reach. Where the edges of windows lie does not change the weights,
-so a run may evaluate more often at will.
+a fresh linear head on the frozen embedding would reach. Evaluating more often does not change the trained weights.
 """

@@ -1,4 +1,7 @@
-"""The rolling pool: the snapshots that a client may learn from."""
+"""The rolling pool: the snapshots that a client may learn from.
+
+Whom to ask: `collect` of the algorithm; who teaches: `draw`.
+"""
 
 from collections.abc import Iterable, Sequence
 

@@ -4,6 +4,8 @@ A stop drops what was done since the last edge and saves that edge. For this, a 
 momentum of each client when a window begins, unless that edge was just saved: a copy takes a few hundredths of one
 step. The alternatives are worse: returning to the last save costs up to ten minutes of work, and finishing the window
 is not prompt.
+
+Other handlers: cli/__init__.py (before a run) and studies/paper/runner.py (while cells run).
 """
 
 import contextlib
