@@ -24,6 +24,7 @@ from manyheads.runs.metrics import MetricsFile
 from manyheads.runs.read import check_new_folder, read_events, read_relations
 from manyheads.runs.record import GetStates, Saved
 from manyheads.runs.relations import Relations
+from manyheads.runs.remove import remove_run
 from manyheads.runs.summary import Summary
 
 
@@ -62,7 +63,10 @@ class RunFolder:
     def save(self, step: int, seconds: float, states: GetStates) -> None:
         """Write a checkpoint, then remove the files that only the previous one needs."""
         metrics = self._metrics.sync()
-        clients, files = self._checkpoints.write(step, *states(self._checkpoints.files))
+        found = states(self._checkpoints.files)
+        self._metrics.check_place()
+        clients, files = self._checkpoints.write(step, *found)
+        self._metrics.check_place()
         self._checkpoints.commit(
             Manifest(
                 format=CHECKPOINT_FORMAT,
@@ -80,6 +84,7 @@ class RunFolder:
 
     def restore(self) -> Saved | None:
         """Return the last save and cut metrics.jsonl back to it; None if there is none, so the run begins again."""
+        self._metrics.check_place()
         manifest = last_save(self.path)
         if manifest is None:
             self._metrics.cut(0)
@@ -97,10 +102,22 @@ class RunFolder:
         return Saved(manifest.step, manifest.seconds, clients, snapshots)
 
     def keep_relations(self, relations: Relations) -> None:
+        self._metrics.check_place()
         write_whole(self.path / "relations.json", json.dumps(relations.model_dump(), allow_nan=False).encode())
+
+    def keep_trace(self, trace: bytes) -> None:
+        self._metrics.check_place()
+        write_whole(self.path / "trace.json", trace)
 
     def relations(self) -> Relations | None:
         return read_relations(self.path)
 
     def finish(self, summary: Summary) -> None:
+        self._metrics.check_place()
         write_whole(self.path / "summary.json", json.dumps(summary.model_dump(), indent=1, allow_nan=False).encode())
+
+    def remove(self) -> None:
+        """Remove the run, which this process still holds."""
+        self._metrics.check_place()
+        remove_run(self.path)
+        self.close()

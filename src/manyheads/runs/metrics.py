@@ -1,5 +1,6 @@
 """The file metrics.jsonl: one process at a time appends lines, each with one system call."""
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -22,8 +23,9 @@ class MetricsFile:
         self._descriptor = open_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         self._digest, self.size = hashlib.sha256(), 0
         try:
+            self._folder = os.lstat(path.parent)
             self._hold()
-        except RunError:
+        except (RunError, OSError):
             self.close()
             raise
         os.register_at_fork(after_in_child=partial(_close_in_fork, weakref.ref(self)))
@@ -36,6 +38,18 @@ class MetricsFile:
             raise RunError(f"{folder}: another process is running this experiment; wait for it or stop it") from None
         if os.fstat(self._descriptor).st_nlink > 1:
             raise RunError(f"{self._path}: has another name elsewhere (a hard link); put a copy of it in its place")
+
+    def check_place(self) -> None:
+        """Raise if the folder, or this file in it, is another one by now: the lock holds a file, whatever its name."""
+        folder, same = self._path.parent, False
+        with contextlib.suppress(OSError):
+            same = os.path.samestat(os.lstat(folder), self._folder)
+            same = same and os.path.samestat(os.lstat(self._path), os.fstat(self._descriptor))
+        if not same:
+            raise RunError(
+                f"{folder}: was moved, removed or replaced while this run went on, so the run ends and nothing there "
+                "was touched; give each run a folder of its own"
+            )
 
     def close(self) -> None:
         if self._descriptor >= 0:

@@ -43,6 +43,9 @@ class Record(Protocol):
     def keep_relations(self, relations: Relations) -> None:
         """Keep what was measured of pairs of clients, in place of an earlier measurement."""
 
+    def keep_trace(self, trace: bytes) -> None:
+        """Keep the trace of a few steps."""
+
     def relations(self) -> Relations | None:
         """Return the relations that were kept last."""
 
@@ -80,6 +83,9 @@ class MemoryRecord:
 
     def keep_relations(self, relations: Relations) -> None:
         self._relations = relations
+
+    def keep_trace(self, trace: bytes) -> None:
+        pass
 
     def relations(self) -> Relations | None:
         return self._relations

@@ -19,7 +19,6 @@ from manyheads.errors import LEARN_SLOWER, Interrupted, TrainingError, WorkerLos
 from manyheads.evaluation.accuracy import Evaluation, accuracy_on, evaluation_of
 from manyheads.evaluation.means import hop_means
 from manyheads.evaluation.teacher_tally import TeacherTally
-from manyheads.files import write_whole
 from manyheads.memory import enough_memory
 from manyheads.runs.events import Event, LossesEvent, ProbeEvent
 from manyheads.runs.record import Record
@@ -72,6 +71,7 @@ class RunLoop:
     taken: int = 0  # client-steps since the last edge
     unwritten: list[Event] = field(default_factory=list)  # since the last edge
     relations: Relations | None = None
+    trace: bytes | None = None  # to be written at the next edge
 
     def run(self, record: Record, *, resumed: bool = False) -> Result:
         """Run from the beginning or from the last save, and again from the last save if a worker is lost."""
@@ -160,7 +160,7 @@ class RunLoop:
         """Return to the last save, or to the beginning if there is none."""
         saved, self.evaluations, self.latest = record.restore(), {}, LatestEvents()
         self.step, self.seconds_before = (saved.step, saved.seconds) if saved else (0, 0.0)
-        self.began, self.unwritten, self.relations = time.perf_counter(), [], None
+        self.began, self.unwritten, self.relations, self.trace = time.perf_counter(), [], None, None
         self.time = dict.fromkeys(TIMES, 0.0) | {"earlier": self.seconds_before}
         if saved is not None:
             engine.restore(saved)
@@ -209,8 +209,7 @@ class RunLoop:
         with self._timed("steps"):
             losses = engine.train(window, self._progressed, trace=trace, keep=keep)
         self.time["data"] += losses.data_seconds
-        if losses.trace is not None and self.folder is not None:
-            write_whole(self.folder / "trace.json", losses.trace)
+        self.trace = losses.trace or self.trace
         for note in engine.notes():
             self.observer.noted(note)
         self._check_finite(losses, window)
@@ -295,7 +294,9 @@ class RunLoop:
             record.event(event)
         if self.relations is not None:
             record.keep_relations(self.relations)
-        self.unwritten, self.relations = [], None
+        if self.trace is not None:
+            record.keep_trace(self.trace)
+        self.unwritten, self.relations, self.trace = [], None, None
 
     def _seconds(self) -> float:
         return self.seconds_before + time.perf_counter() - self.began

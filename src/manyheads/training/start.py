@@ -7,14 +7,13 @@ from pathlib import Path
 from manyheads.config.experiment import Experiment
 from manyheads.engine.defaults import local_device, resolve_options
 from manyheads.engine.options import EngineOptions, ResolvedOptions
-from manyheads.errors import ConfigurationError, TrainingError
+from manyheads.errors import ConfigurationError, RunError, TrainingError
 from manyheads.memory import enough_memory
 from manyheads.runs.events import StartEvent
 from manyheads.runs.folder import RunFolder
 from manyheads.runs.manifest import last_save
 from manyheads.runs.read import check_new_folder, read_experiment, read_start
 from manyheads.runs.record import MemoryRecord
-from manyheads.runs.remove import remove_run
 from manyheads.runs.trust import remember_run, trust_in_run
 from manyheads.setup.build import assemble
 from manyheads.training.loop import RunLoop
@@ -53,10 +52,12 @@ def train(
             run.observer.noted(UNRECORDED)
         try:
             return run.run(record)
-        except (TrainingError, ConfigurationError):
+        except (TrainingError, ConfigurationError) as error:
             if record.saved_step is None:  # a folder from which nothing can be resumed is of no use
-                record.close()
-                remove_run(path)
+                try:
+                    record.remove()
+                except RunError as replaced:
+                    raise RunError(f"{error}; {replaced}") from None
                 for parent in made:
                     with contextlib.suppress(OSError):  # somebody has something in it
                         parent.rmdir()
