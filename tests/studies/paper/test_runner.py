@@ -160,12 +160,7 @@ def test_data_may_move_while_a_cell_is_stopped(
 ) -> None:
     data = {"source": "npz", "path": str(small_npz), "primary_labels": {"per_client": 2}}
     job = Job("npz", "digits", tiny.with_values(data=data), tmp_path / "npz", PLAIN)
-    with monkeypatch.context() as for_once:
-        told = iter([partial(os.kill, os.getpid(), signal.SIGINT)])  # the first that is told stops it
-        for_once.setattr(
-            "manyheads.studies.paper.cell_worker._JobObserver.progressed", lambda *_: next(told, lambda: None)()
-        )
-        assert run_job(job) is None
+    stopped_at_once(job, monkeypatch)
     moved = small_npz.rename(tmp_path / "moved.npz")
     there = replace(job, experiment=job.experiment.with_values(data={"path": str(moved)}))
     result = run_job(there)
@@ -173,6 +168,40 @@ def test_data_may_move_while_a_cell_is_stopped(
     anew = run_job(replace(there, folder=tmp_path / "anew"))
     assert anew is not None
     assert not result.differing_measures(anew)
+
+
+def stopped_at_once(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin a job, and stop it at its first report of progress."""
+    with monkeypatch.context() as for_once:
+        told = iter([partial(os.kill, os.getpid(), signal.SIGINT)])
+        for_once.setattr(
+            "manyheads.studies.paper.cell_worker._JobObserver.progressed", lambda *_: next(told, lambda: None)()
+        )
+        assert run_job(job) is None
+
+
+@pytest.mark.parametrize(("before", "after"), [("seed = 0", "seed = 1"), ("steps = 20", "steps = 4")])
+@pytest.mark.parametrize("state", ["begun", "ended"])
+def test_a_run_of_another_experiment_is_not_stored_as_this_cell(
+    quick: Reproduction, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, before: str, after: str
+) -> None:
+    (job,) = planned(quick, tmp_path, seeds=1, only=["alone"]).jobs
+    if state == "begun":
+        stopped_at_once(job, monkeypatch)
+        assert not (job.folder / "checkpoints" / "manifest.json").exists()  # which would name the experiment
+    else:
+        assert run_job(job) is not None
+    place = job.folder / "experiment.toml"
+    whole = place.read_text()
+    place.write_text(whole.replace(before, after))
+    with pytest.raises(CellFailed, match="holds a run of another experiment than this cell; move it away") as error:
+        run_job(job)
+    assert len(str(error.value).splitlines()) == 1
+    assert place.read_text() == whole.replace(before, after)
+    place.write_text(whole)
+    result = run_job(job)
+    assert result is not None
+    assert result.seed == 0
 
 
 def test_a_run_does_not_change_from_gpu_to_cpu_on_its_way(quick: Reproduction, tmp_path: Path) -> None:

@@ -17,12 +17,16 @@ from typing import Any
 import tomli_w
 import torch
 
-from manyheads.errors import Interrupted, ManyheadsError
+from manyheads.config.data import SourceConfig
+from manyheads.config.experiment import Experiment
+from manyheads.errors import Interrupted, ManyheadsError, RunError
 from manyheads.files import write_whole
 from manyheads.rounding import rounding
-from manyheads.runs.read import read_summary
+from manyheads.runs.manifest import read_manifest
+from manyheads.runs.read import read_experiment, read_summary
 from manyheads.runs.remove import check_removable, remove_run
 from manyheads.setup.build import Ensemble
+from manyheads.setup.resolve import resolve
 from manyheads.studies.paper.code_of_numbers import code_of_numbers
 from manyheads.studies.paper.jobs import CellFailed, Job
 from manyheads.studies.paper.results import CellResult, result_of
@@ -118,18 +122,42 @@ def _run(job: Job) -> str:
     """Run or continue a job in its folder, and return the device that it trained on."""
     if (job.folder / "summary.json").exists():
         if not job.again and (job.folder / "checkpoints" / "manifest.json").exists():
+            _check_experiment(job)
+            read_manifest(job.folder, ended=True)
             return str(read_summary(job.folder).device)
         check_removable(job.folder)
         remove_run(job.folder)  # to be made again, perhaps because its result was stored and then removed
     observer = _JobObserver(job)
     begun = (job.folder / "experiment.toml").exists()
     if begun:
+        _check_experiment(job)
         _point_at_data(job)
     go = partial(resume, job.folder) if begun else partial(train, job.experiment, job.folder)
     try:
         return str(go(job.options, observer).summary.device)
     finally:
         observer.report()
+
+
+def _check_experiment(job: Job) -> None:
+    """Refuse a folder that holds a run of something else than the job: it would be stored as the job's result."""
+    wanted = resolve(job.experiment).experiment
+    found = _with_data_of(job, read_experiment(job.folder))
+    if found.fingerprint() != wanted.fingerprint():
+        raise RunError(
+            f"{job.folder}: holds a run of another experiment than this cell; move it away, and the same command runs "
+            "the cell anew"
+        )
+
+
+def _with_data_of(job: Job, found: Experiment) -> Experiment:
+    """Return an experiment as if its data lay where those of the job lie."""
+    data, public = job.experiment.data, job.experiment.data.public
+    of_public = found.data.public
+    if isinstance(public, SourceConfig) and isinstance(of_public, SourceConfig):
+        of_public = of_public.model_copy(update={"path": public.path})
+    moved = found.data.model_copy(update={"path": data.path, "public": of_public})
+    return found.model_copy(update={"data": moved})
 
 
 def _point_at_data(job: Job) -> None:
