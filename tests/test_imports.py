@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from manyheads import ConfigurationError, RunError
-from manyheads.imports import Trust, files_of, import_named
+from manyheads.imports import Trust, files_of, import_library, import_named
 
 
 def anything(found: Any) -> bool:
@@ -114,3 +114,29 @@ def test_what_does_not_fit_is_named() -> None:
     for name, kind in (("torch.nn:Linear", "the class Linear"), ("torch.nn:init", "a module")):
         with pytest.raises(ConfigurationError, match=f'^key = "{name}": is {kind}; needed: a number$'):
             import_named(name, "key", lambda found: isinstance(found, int), "a number", Trust.full())
+
+
+def test_a_library_is_not_imported_from_the_working_folder(lab: Path, tmp_path: Path) -> None:
+    Path("some_library.py").write_text("raise RuntimeError('the code of a stranger was run')\n")
+    (tmp_path / "installed").mkdir()
+    for beside in ("", str(tmp_path), f"{tmp_path}/a_lab/..", "."):
+        sys.path.insert(0, beside)
+        before = [*sys.path]
+        with pytest.raises(ModuleNotFoundError):
+            import_library("some_library")
+        assert sys.path == before
+    sys.path.append(str(tmp_path / "installed"))
+    (tmp_path / "installed" / "some_library.py").write_text("import sys; sys.path.append('added')\n")
+    assert import_library("some_library").__file__ == str(tmp_path / "installed" / "some_library.py")
+    assert sys.path == [*before, str(tmp_path / "installed"), "added"]
+    del sys.modules["some_library"]
+
+
+def test_a_library_is_not_imported_from_beside_the_program(
+    lab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (lab / "some_library.py").write_text("")
+    sys.path.insert(0, str(lab))
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(lab / "program.py"), raising=False)
+    with pytest.raises(ModuleNotFoundError):
+        import_library("some_library")

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import Any
 
 from manyheads.config.messages import nearest
@@ -82,6 +83,22 @@ def import_named(name: str, key: str, fits: Callable[[Any], bool], what: str, tr
         kind = f"the class {found.__name__}" if isinstance(found, type) else f"a {type(found).__name__}"
         raise ConfigurationError(f"{said}: is {kind}; needed: {what}")
     return found
+
+
+def import_library(name: str) -> ModuleType:
+    """Import a library that only some users need, from where libraries are installed.
+
+    It may be a stranger's folder that asks for it, and a file of that name beside that folder must not be run: so
+    nothing is searched for in the working folder, nor in that of the program.
+    """
+    program = getattr(sys.modules.get("__main__"), "__file__", None) or "."
+    near = {os.path.realpath("."), os.path.dirname(os.path.realpath(program))}
+    before = list(sys.path)
+    sys.path[:] = [place for place in before if os.path.realpath(place or ".") not in near]
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path[:] = before + [place for place in sys.path if place not in before]
 
 
 def files_of(module: str) -> Files:

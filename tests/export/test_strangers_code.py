@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -74,3 +76,22 @@ def test_one_s_own_run_and_export(tiny: Experiment, stranger: Path) -> None:
     card.write_text(json.dumps(json.loads(card.read_text()) | {"name": "another"}))
     with pytest.raises(RunError, match="you did not make this folder here"):
         load_model("out")
+
+
+@pytest.mark.parametrize("loading", ["load_model('out')", "resume('runs/stranger')"])
+def test_a_file_beside_an_export_is_not_taken_for_a_library(stranger: Path, loading: str) -> None:
+    """Python puts the working folder on its path in `python -c`, in a notebook and in `python -m manyheads`."""
+    export(stranger, 0, Path("out"), trust_code=True)
+    card = Path("out/model.json")
+    card.write_text(card.read_text().replace(f"{NAME}:net", "timm:resnet18"))
+    (stranger / "summary.json").unlink()
+    shutil.rmtree(stranger / "checkpoints")
+    experiment = stranger / "experiment.toml"
+    experiment.write_text(experiment.read_text().replace('"digits"', '"torchvision"\nname = "MNIST"'))
+    for library in ("timm", "torchvision"):
+        Path(f"{library}.py").write_text("open('ran', 'w')\n")
+    script = f"from manyheads import load_model, resume; {loading}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "ConfigurationError: " in done.stderr.strip().splitlines()[-1]
+    assert not Path("ran").exists()

@@ -5,7 +5,6 @@ Their own constructors build them on the CPU and draw from torch's generator, al
 
 import difflib
 import functools
-import importlib
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +15,7 @@ from torch.nn.parameter import is_lazy
 
 from manyheads.config.experiment import ModelConfig
 from manyheads.errors import ConfigurationError, ModelError
-from manyheads.imports import Trust, describe_error, import_named
+from manyheads.imports import Trust, describe_error, import_library, import_named
 from manyheads.memory import ran_out
 from manyheads.models.dropout import replace_dropout
 
@@ -94,7 +93,7 @@ def _timm(name: str, image_shape: ImageShape) -> nn.Module:
     """
     model = name.removeprefix("timm:")
     try:
-        timm: Any = importlib.import_module("timm")
+        timm: Any = import_library("timm")
     except Exception as error:  # a broken torchvision shows here, in many ways
         raise ConfigurationError(
             f'model.backbone = "{name}": timm cannot be imported ({describe_error(error)}); '

@@ -1,11 +1,11 @@
 """Libraries that only some users need, imported when asked for."""
 
-import importlib
 import warnings
 from typing import Any
 
 from manyheads.config.data import SourceConfig
 from manyheads.errors import ConfigurationError, first_line
+from manyheads.imports import import_library
 
 
 def library(name: str, config: SourceConfig) -> Any:
@@ -13,7 +13,7 @@ def library(name: str, config: SourceConfig) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # libraries warn of many things when they are imported
-            return importlib.import_module(name)
+            return import_library(name)
     except Exception as error:  # one that was built for another torch fails in other ways
         reason = (
             "is not installed" if isinstance(error, ModuleNotFoundError) else f"cannot be imported: {first_line(error)}"

@@ -1,7 +1,6 @@
 """Connecting to a Ray cluster, and sharing out its resources."""
 
 import contextlib
-import importlib
 import logging
 import math
 import os
@@ -16,6 +15,7 @@ from typing import Any
 from manyheads.engine.cores import usable_cores
 from manyheads.engine.options import ResolvedOptions
 from manyheads.errors import STOP_SIGNALS, ConfigurationError
+from manyheads.imports import import_library
 
 CONNECT_SECONDS = 12.0
 PROBE = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False)"
@@ -24,7 +24,7 @@ PROBE = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False)"
 def import_ray() -> Any:
     """Import Ray, which is optional, when it is needed."""
     try:
-        return importlib.import_module("ray")
+        return import_library("ray")
     except ImportError:
         raise ConfigurationError("--engine ray: Ray is not installed; pip install 'manyheads[ray]'") from None
 
