@@ -54,7 +54,7 @@ def enough_memory(advice: str = ADVICE, kind: type[ManyheadsError] = TrainingErr
         raise kind(f"{which}: {_reason(error)}; {advice}") from None
 
 
-def ran_out(error: Exception) -> bool:
+def ran_out(error: BaseException) -> bool:
     """Tell whether an error is about too little memory; torch has a class for that of a GPU only."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM

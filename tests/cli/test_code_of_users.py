@@ -36,3 +36,17 @@ def test_modules_that_cannot_be_imported(
     assert f'{key} = "{name}:Thing": ' in result.stderr
     assert reason in result.stderr
     assert not (tiny_file.parent / "run").exists()
+
+
+@pytest.mark.parametrize("engine", ["plain", pytest.param("parallel", marks=pytest.mark.slow)])
+def test_code_that_ends_the_program_is_no_success(
+    tiny_file: Path, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    """Code that calls sys.exit() while clients train, as far as can be seen from outside."""
+    monkeypatch.chdir(tiny_file.parent)
+    later = ["--set", "model.backbone=tests.models.lab:ExitingLater", "--set", "algorithm.name=separate"]
+    result = CliRunner().invoke(app, ["run", str(tiny_file), *later, "--out", "run", "--engine", engine])
+    assert result.exit_code == 2, result.output
+    (line,) = result.stderr.strip().splitlines()
+    assert line.startswith("error: ")
+    assert ("SystemExit: 0 (lab.py, line " if engine == "plain" else "ended by itself (exit code 0)") in line

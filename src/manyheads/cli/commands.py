@@ -15,6 +15,7 @@ from manyheads.cli.data import pack_images, split
 from manyheads.cli.paper import reproduce
 from manyheads.cli.runs import compare, demo, evaluate_run, export, frontier, resume_run, run
 from manyheads.errors import ManyheadsError, Stopped
+from manyheads.imports import describe_error
 from manyheads.memory import enough_memory
 from manyheads.printable import abridged
 from manyheads.version import __version__
@@ -84,6 +85,11 @@ def guarded(name: str, function: Callable[..., None]) -> Callable[..., None]:
         except KeyboardInterrupt:
             print("\nleft at once; a run continues from its last save with: manyheads resume RUN", file=sys.stderr)
             raise typer.Exit(STOPPED) from None
+        except Exception:
+            raise
+        except BaseException as error:  # sys.exit in code that an experiment names would look like success
+            print(abridged(f"error: {name}: ended by {describe_error(error)}"), file=sys.stderr)
+            raise typer.Exit(MISTAKE) from None
 
     return command
 

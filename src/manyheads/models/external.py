@@ -60,7 +60,9 @@ def embed(backbone: Callable[[Tensor], Any], images: Tensor, name: str) -> Tenso
     """Return the embeddings of images, or raise if that is not what the backbone returns."""
     try:
         output = backbone(images)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # it may even call sys.exit
         if ran_out(error):
             raise
         raise ModelError(name, pass_error_text(images, error)) from None
@@ -76,7 +78,7 @@ def embed(backbone: Callable[[Tensor], Any], images: Tensor, name: str) -> Tenso
     raise ModelError(name, f"yields {shown} for {len(images)} images; needed: one vector per image{fix}")
 
 
-def pass_error_text(images: Tensor, error: Exception) -> str:
+def pass_error_text(images: Tensor, error: BaseException) -> str:
     """Describe in one line why a pass failed."""
     _, channels, height, width = images.shape
     return f"cannot take images of {height} x {width} x {channels} (height x width x channels): {describe_error(error)}"
@@ -127,6 +129,11 @@ def _own(name: str, config: ModelConfig, image_shape: ImageShape, trust: Trust) 
     factory: Callable[..., Any] = import_named(name, "model.backbone", _is_factory, FACTORY, trust)
     offered = {"channels": image_shape[2], "width": config.width, "image_shape": image_shape}
     named = inspect.signature(factory).parameters
+    if inspect.isfunction(factory) and named and not named.keys() & set(FACTORY_ARGUMENTS):
+        raise ConfigurationError(
+            f'model.backbone = "{name}": is a function of {", ".join(named)}; one that makes a model takes nothing, or '
+            f"one of {', '.join(FACTORY_ARGUMENTS)} (docs/data.md)"
+        )
     for parameter in named.values():
         required = parameter.default is parameter.empty and parameter.kind not in (
             parameter.VAR_POSITIONAL,
@@ -139,7 +146,9 @@ def _own(name: str, config: ModelConfig, image_shape: ImageShape, trust: Trust) 
             )
     try:
         made = factory(**{key: value for key, value in offered.items() if key in named})
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # it may even call sys.exit
         raise ConfigurationError(f'model.backbone = "{name}": raised {describe_error(error)}') from None
     return _module(name, made)
 

@@ -77,7 +77,9 @@ def _try_training(model: ClientModel, images: Tensor, backbone: str) -> PassCost
     try:
         (logits_BHC, embedding_BE), work = (_count_all if model.external else _count_layers)(model, images)
         logits_BHC.sum().backward()  # type: ignore[no-untyped-call]
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # it may even call sys.exit
         if ran_out(error):
             raise
         raise ModelError(backbone, f"in training mode {pass_error_text(images, error)}") from None
