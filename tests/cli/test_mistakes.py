@@ -204,3 +204,11 @@ def test_a_run_that_fails_before_its_first_save_leaves_no_folder() -> None:
     """A failed run leaves none of the folders behind that it made, parents included."""
     Path("e.toml").write_text(str(Experiment(**TINY).with_values(training={"learning_rate": 1e6, "warmup_steps": 0})))
     assert "learning_rate" in refused("run", "e.toml", "--out", "runs/deeper/one")
+
+
+def test_seeds_that_are_too_large_are_refused_before_anything_is_trained(tiny_file: Path) -> None:
+    last = str(2**63 - 1)
+    for command in ("run", "frontier"):
+        told = refused(command, tiny_file, "--set", f"seed={last}", "--seeds", "2")
+        assert f"--seeds 2: with seed = {last}, the last one is a number of more than 64 bits; lower seed" in told
+    assert "seed: a number of more than 64 bits" in refused("demo", "--seed", str(10**30))

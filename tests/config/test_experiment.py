@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from manyheads import ConfigurationError, Experiment
+from manyheads import ConfigurationError, Experiment, train
+from manyheads.runs.read import read_experiment, read_summary
 from manyheads.setup.notes import notes_of
 from manyheads.setup.resolve import resolve
 
@@ -198,3 +199,31 @@ def test_clients_without_a_primary_label_are_told_of(tiny: Experiment) -> None:
         for note in told
     )
     assert not [note for note in notes_of(resolve(tiny)) if "no primary label" in note]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"seed": 2**70},
+        {"seed": 2**63},
+        {"groups": [[0, 1], [2**63]]},
+        {"training": {"log_every": 2**63}},
+        {"training": {"batch_size": 10**30}},
+        {"evaluate": {"every": 2**64}},
+        {"data": {"source": "digits", "classes": [1, 2**63]}},
+        {"algorithm": {"name": "mhd", "top_k": 2**63}},
+        {"graph": {"name": "islands", "size": -(2**64)}},
+    ],
+    ids=str,
+)
+def test_numbers_that_no_file_can_hold(values: dict[str, Any]) -> None:
+    """A run with such a number could not be read back."""
+    with pytest.raises(ConfigurationError, match=r": a number of more than 64 bits$") as error:
+        Experiment(**{"clients": 3, "data": {"source": "digits"}, **values})
+    assert "\n" not in str(error.value)
+
+
+def test_the_largest_seed_is_read_back(tiny: Experiment, tmp_path: Path) -> None:
+    largest = tiny.with_values(seed=2**63 - 1, training={"steps": 4}, evaluate={"every": 4})
+    train(largest, tmp_path / "run")
+    assert read_summary(tmp_path / "run").seed == read_experiment(tmp_path / "run").seed == 2**63 - 1

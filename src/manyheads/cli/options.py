@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from manyheads.config.toml import TOO_LARGE
 from manyheads.engine import ENGINES
 from manyheads.engine.options import EngineOptions
 from manyheads.errors import ConfigurationError
@@ -29,10 +30,12 @@ TrustCode = Annotated[
 ]
 
 
-def check_seeds(seeds: int | None) -> None:
-    """Refuse more seeds than anybody waits for."""
+def check_seeds(seeds: int | None, first: int = 0) -> None:
+    """Refuse more seeds than anybody waits for, and seeds that are too large to be written down."""
     if seeds is not None and seeds > MAX_SEEDS:
         raise ConfigurationError(f"--seeds {seeds}: at most {MAX_SEEDS:,}")
+    if seeds is not None and first + seeds > 2**63:
+        raise ConfigurationError(f"--seeds {seeds}: with seed = {first}, the last one is {TOO_LARGE}; lower seed")
 
 
 AS_STARTED = "as it was started"

@@ -68,11 +68,11 @@ def demo(
     """Train eight clients with three digits each: alone, teaching each other, and as one model with all their data."""
     screen, folder = Screen(quiet), folder_given(out) or DEMO_OUT
     check_no_run(folder)
+    runs = demo_runs(seed)
     from manyheads.report.figures import compare_figure, save_figure
     from manyheads.report.plots import plot_run
     from manyheads.training.start import train
 
-    runs = demo_runs(seed)
     remove_earlier_demo(folder, runs)
     summaries = {}
     for name, experiment in runs.items():
@@ -105,8 +105,8 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Train the clients of an experiment, and show the result."""
-    check_seeds(seeds)
     screen, loaded = Screen(quiet), Experiment.load(experiment, settings or ())
+    check_seeds(seeds, loaded.seed)
     folder = folder_given(out) or Path("runs") / experiment.stem
     if seeds > 1:
         _run_seeds(screen, loaded, seeds, folder, options)
@@ -218,8 +218,8 @@ def frontier(
     quiet: Quiet = False,
 ) -> None:
     """Show accuracy against bytes: smaller and smaller exchanges, gossip averaging, and FedAvg (complete graph)."""
-    check_seeds(seeds)
     screen, started = Screen(quiet), Experiment.load(experiment, settings or ())
+    check_seeds(seeds, started.seed)
     folder = folder_given(out) or Path("runs") / f"{experiment.stem}-frontier"
     check_no_run(folder)
     check_early(started, options)

@@ -19,7 +19,7 @@ from pydantic import (
 
 from manyheads.config.data import DataConfig
 from manyheads.config.messages import explain, known_keys
-from manyheads.config.toml import apply_override, parse, read_text, sets_name, without_none
+from manyheads.config.toml import apply_override, check_values, parse, read_text, sets_name, without_none
 from manyheads.config.types import (
     MAX_CHANNELS,
     Clients,
@@ -129,8 +129,11 @@ class Experiment(Section):
     def __init__(self, **values: Any) -> None:
         try:
             super().__init__(**values)
+            check_values(self.model_dump())  # one from Python may hold what TOML has no numbers for
         except ValidationError as error:
             raise ConfigurationError(explain(error, known=known_keys(type(self)))) from None
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from None
 
     @classmethod
     def load(cls, path: str | Path, overrides: Iterable[str] = ()) -> "Experiment":
