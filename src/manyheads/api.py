@@ -56,7 +56,7 @@ def resume(
 
     Args:
         folder: the run folder.
-        trust_code: import the code that the run names, even if you did not make the run on this machine.
+        trust_code: import the code and fetch the data that the run names, even if you did not make it on this machine.
         progress: show progress, as `train` does.
         observer: is called instead of showing progress.
         how: as for `train`; by default engine, device and precision are those that the run was started with.

@@ -19,7 +19,7 @@ from manyheads.config.messages import nearest
 from manyheads.errors import ConfigurationError, RunError
 
 Files = tuple[str, ...]  # all that importing a module runs: the files of its packages, then its own
-Code = dict[str, Files]  # by the import path that an experiment gives
+Code = dict[str, Files]  # by the import path that an experiment gives; also what it fetches, by its key
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Trust:
     folder: str = "unknown origin"  # the run folder or export that names the code
     known: Mapping[str, Files] | None = field(default_factory=dict)  # None: the user names it, so it may be any
     trust_code: bool = False  # the user said --trust-code
-    imported: Code = field(default_factory=dict, compare=False)  # what was imported without --trust-code
+    imported: Code = field(default_factory=dict, compare=False)  # what was allowed without --trust-code
 
     @classmethod
     def full(cls) -> "Trust":
@@ -48,6 +48,17 @@ class Trust:
             raise RunError(
                 f'{self.folder}: {key} = "{name}" would import {", ".join(files)}, and {why}; read that code first, '
                 "then say --trust-code (in Python: trust_code=True)"
+            )
+
+    def check_download(self, key: str, what: str) -> None:
+        """Raise if an experiment must not fetch data: a stranger's may name any, and fill the disk with them."""
+        said = f"{key} = true"
+        if self.known is None or self.known.get(said) == (what,):
+            self.imported[said] = (what,)
+        elif not self.trust_code:
+            raise RunError(
+                f"{self.folder}: {said} would fetch {what}, and you did not make this folder here; to allow that, say "
+                "--trust-code (in Python: trust_code=True)"
             )
 
 

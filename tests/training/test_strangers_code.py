@@ -114,6 +114,6 @@ def test_a_run_that_cannot_be_recorded_says_so(
     monkeypatch.setenv(STATE_VARIABLE, str(Path("runs/stranger/code.py/state").absolute()))
     listener = Listener()
     folder = own_run(tiny, listener)
-    assert "so this run's code is not recorded as yours" in listener.said
+    assert "so what this run imports or fetches is not recorded as yours" in listener.said
     with pytest.raises(RunError, match="--trust-code"):
         resume(folder)

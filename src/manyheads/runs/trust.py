@@ -1,4 +1,4 @@
-"""Trust in the code that a run folder names: recorded when a run is made, asked before its code is imported."""
+"""Trust in what a run folder names, code and data to fetch: recorded when a run is made, asked before it is used."""
 
 from pathlib import Path
 
@@ -8,12 +8,12 @@ from manyheads.runs.manifest import digest_of_keys
 
 
 def trust_in_run(folder: Path, *, trust_code: bool) -> Trust:
-    """Return which code may be imported for a run folder: what it was made with here, or all if the user says so."""
+    """Return what may be imported and fetched for a run folder: as when it was made here, or all if the user says so."""
     return recorded_trust(folder, _asked_by(folder), trust_code=trust_code)
 
 
 def remember_run(folder: Path, trust: Trust) -> bool:
-    """Record that this user made a run here, if it names code; return whether the record could be written."""
+    """Record that this user made a run here, if it names code or fetches data; return whether that was possible."""
     return not trust.imported or record_code(folder, _asked_by(folder), trust.imported)
 
 

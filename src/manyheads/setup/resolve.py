@@ -7,6 +7,7 @@ from typing import Any
 
 from manyheads import algorithms
 from manyheads.algorithms.base import Algorithm
+from manyheads.config.data import DataConfig, SourceConfig
 from manyheads.config.experiment import Experiment
 from manyheads.data.arrays import Dataset
 from manyheads.data.loading import load
@@ -41,6 +42,7 @@ def resolve(
     trust = trust or Trust.full()
     algorithm = algorithms.make_algorithm(experiment.algorithm, trust)
     labelled = algorithm.reads_public_labels
+    _check_downloads(experiment.data, trust)
     if loaded is not None and _reads_the_same(loaded, experiment, labelled, trust):
         dataset = loaded.dataset
     else:
@@ -70,6 +72,13 @@ def resolve(
         check_fits_memory(resolved)
     check_equal_models(resolved)
     return replace(resolved, problems=tuple(problems))
+
+
+def _check_downloads(data: DataConfig, trust: Trust) -> None:
+    for source in (data, data.public):
+        if isinstance(source, SourceConfig) and source.download:
+            what = " ".join(filter(None, (source.source, source.name, source.path)))
+            trust.check_download(f"{source.section}.download", what)
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from manyheads.training.observer import Observer, SilentObserver
 from manyheads.training.result import Result
 
 UNRECORDED = (
-    "your state folder cannot be written, so this run's code is not recorded as yours: "
+    "your state folder cannot be written, so what this run imports or fetches is not recorded as yours: "
     "resuming or using this run will need --trust-code (in Python: trust_code=True)"
 )
 
