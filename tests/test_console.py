@@ -177,3 +177,13 @@ def test_progress_can_be_switched_off(tiny: Experiment, monkeypatch: pytest.Monk
     assert shown == []
     train(tiny)
     assert shown == ["mhd"]
+
+
+def test_a_closed_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    screen = Screen(quiet=False)
+    screen.say("nobody hears this")
+    with progress_of("tiny") as watcher:
+        watcher.line("nor this")
+    assert not screen.decorated

@@ -47,7 +47,7 @@ class Screen:
 
     def __init__(self, quiet: bool, stream: TextIO | None = None) -> None:
         shown = stream or sys.stdout
-        self.decorated = shown.isatty() and not quiet
+        self.decorated = shown is not None and shown.isatty() and not quiet  # None: it is closed
         if isinstance(shown, io.TextIOWrapper):  # a letter that the terminal's encoding lacks must not end the run
             shown.reconfigure(errors="backslashreplace")
         width = None if self.decorated else 200

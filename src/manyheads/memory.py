@@ -11,6 +11,7 @@ from pathlib import Path
 from manyheads.errors import ManyheadsError, TrainingError
 
 ADVICE = "lower training.batch_size, training.public_batch_size, model.width, clients or algorithm.pool_size"
+OF_LIBRARIES = "libraries need more to be loaded: end other programs, or raise the limit (ulimit -v)"
 OF_CONTAINERS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -47,9 +48,11 @@ def enough_memory(advice: str = ADVICE, kind: type[ManyheadsError] = TrainingErr
     """Turn errors about too little memory, of a GPU or the machine, into one line that says what needs less."""
     try:
         yield
-    except (MemoryError, RuntimeError, OSError) as error:
+    except (MemoryError, RuntimeError, OSError, ImportError, SystemError) as error:
         if not ran_out(error):
             raise
+        if isinstance(error, ImportError | SystemError):
+            advice = OF_LIBRARIES
         which = "out of GPU memory" if type(error).__name__ == "OutOfMemoryError" else "out of memory"
         raise kind(f"{which}: {_reason(error)}; {advice}") from None
 
@@ -58,6 +61,10 @@ def ran_out(error: BaseException) -> bool:
     """Tell whether an error is about too little memory; torch has a class for that of a GPU only."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
+    if isinstance(error, ImportError):  # as the loader says it, of a library
+        return "failed to map segment" in str(error) or "annot allocate memory" in str(error)
+    if isinstance(error, SystemError):  # a library that forgot to say why
+        return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
     told = "can't allocate memory" in str(error) or "Storage size calculation overflowed" in str(error)
     return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or told
 
@@ -66,4 +73,4 @@ def _reason(error: Exception) -> str:
     asked = re.search(r"you tried to allocate (\d+) bytes", str(error))
     if asked:
         return f"{gigabytes(int(asked[1]))} more were needed"
-    return (str(error).splitlines() or ["there is too little"])[0]
+    return str(error).strip().partition("\n")[0] or "there is too little"

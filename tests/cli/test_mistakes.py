@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from manyheads import Experiment, train
 from manyheads.cli.commands import app
+from manyheads.runs.read import read_events, read_summary
 from tests.conftest import TINY
 
 pytestmark = pytest.mark.usefixtures("blank_pictures")
@@ -155,6 +157,53 @@ def test_a_full_disk_behind_standard_output(run: Path, arguments: list[str]) -> 
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=environment)
     assert done.stderr == "error: standard output: No space left on device\n"
     assert done.returncode == 2
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_standard_streams_that_are_closed(tiny_file: Path, closed: str) -> None:
+    """A file of the run would get the number of a stream, and what is printed would end up in it."""
+    command = f'exec "$0" -m manyheads run "$1" --set training.steps=4 --set evaluate.every=4 --out run {closed}'
+    done = subprocess.run(["sh", "-c", command, sys.executable, tiny_file], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert read_events(Path("run"))
+    assert read_summary(Path("run")).steps == 4
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "libtorch_cpu.so: failed to map se"),
+        (ImportError("libgomp.so: cannot allocate memory in static TLS block"), "libgomp.so: cannot allocate memory"),
+        (SystemError("error return without exception set"), "error return without exception set"),
+        (MemoryError(), "there is too little"),
+    ],
+    ids=lambda given: type(given).__name__ if isinstance(given, Exception) else "",
+)
+def test_too_little_memory_for_a_library(monkeypatch: pytest.MonkeyPatch, error: Exception, told: str) -> None:
+    def too_little(seed: int) -> None:
+        raise error
+
+    unlimited, here = resource.RLIM_INFINITY, "manyheads.cli.runs.demo_runs"
+    monkeypatch.setattr(here, too_little)
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (10**12, unlimited))
+    line = refused("demo")
+    assert line.startswith(f"error: out of memory: {told}")
+    assert ("ulimit -v" in line) is not isinstance(error, MemoryError)
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (unlimited, unlimited))
+    assert isinstance(call("demo").exception, SystemError) is isinstance(error, SystemError)
+    monkeypatch.setattr(here, lambda seed: (_ for _ in ()).throw(ImportError("no such name")))
+    assert isinstance(call("demo").exception, ImportError)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kilobytes", [30_000, 300_000])
+def test_a_small_limit_of_memory(tiny_file: Path, kilobytes: int) -> None:
+    command = f'ulimit -v {kilobytes} && exec "$0" -m manyheads run "$1"'
+    done = subprocess.run(["sh", "-c", command, sys.executable, tiny_file], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: out of memory: ")
+    assert not Path("runs").exists()
 
 
 @pytest.mark.usefixtures("short_demo")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from manyheads.cli import STOPPED
+from manyheads.cli import MISTAKE, STOPPED
 from manyheads.cli.data import pack_images, split
 from manyheads.cli.paper import reproduce
 from manyheads.cli.runs import compare, demo, evaluate_run, export, frontier, resume_run, run
@@ -21,7 +21,6 @@ from manyheads.printable import abridged
 from manyheads.version import __version__
 
 NAME = "manyheads"
-MISTAKE = 2
 OF_PRINTING = (errno.ENOSPC, errno.EPIPE, errno.EIO)  # if no file is named: errors of files that are written name them
 COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo,
