@@ -78,13 +78,18 @@ def reproduce(
     from manyheads.studies.paper.arguments import (
         RUNS,
         ReproduceRequest,
+        check_at_once,
         check_early,
+        check_page,
         chosen_reproductions,
         only_cell,
         results_folder,
         scale_named,
     )
 
+    check_at_once(at_once)
+    if page is not None:
+        check_page(Path(page))
     screen, size, stored = Screen(quiet), scale_named(scale), results_folder(folder_given(results, "--results"))
     place = folder_given(out) or RUNS
     check_no_run(place)

@@ -1,6 +1,7 @@
 """The command `manyheads reproduce`, as a user meets it."""
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -390,6 +391,19 @@ def test_mistakes_end_in_one_line(arguments: list[str], says: str) -> None:
     assert says in line
     assert line.startswith("error: ")
     assert len(line.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--page", "x"], "--page x: give a Markdown file, such as x/results.md"),
+        (["--page", "../pipe.md"], "--page ../pipe.md: give a Markdown file"),
+        (["--try", "2", "--at-once", "1000000000"], "--at-once 1000000000: at most 1,024"),
+    ],
+)
+def test_mistakes_are_found_before_anything_is_run(quick: Reproduction, arguments: list[str], says: str) -> None:
+    os.mkfifo("../pipe.md")
+    assert says in refused("quick", *arguments)
 
 
 @pytest.mark.usefixtures("each_model_once")

@@ -20,6 +20,7 @@ from manyheads.studies.paper.scales import SCALES, Scale
 REPOSITORY_RESULTS = Path("experiments/mhd/results")
 RUNS = Path("runs/reproduce")
 OWN_RESULTS = RUNS / "results"
+MOST_AT_ONCE = 1_024
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,18 @@ def results_folder(given: Path | None) -> Path:
 def hint_elsewhere(results: Path) -> str:
     """Say where else to look if the folder of results does not exist."""
     return "" if results.is_dir() else f"; those of the repository: --results REPOSITORY/{REPOSITORY_RESULTS}"
+
+
+def check_page(page: Path) -> None:
+    """Refuse a page that is no Markdown file: also before anything is run."""
+    if page.suffix.lower() != ".md" or (page.exists() and not page.is_file()):
+        raise ConfigurationError(f"--page {page}: give a Markdown file, such as {page / 'results.md'}")
+
+
+def check_at_once(at_once: int | None) -> None:
+    """Refuse more cells at a time than any machine has cores for."""
+    if at_once is not None and at_once > MOST_AT_ONCE:
+        raise ConfigurationError(f"--at-once {at_once}: at most {MOST_AT_ONCE:,}")
 
 
 def scale_named(name: str) -> Scale:

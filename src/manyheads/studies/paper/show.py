@@ -13,7 +13,7 @@ from manyheads.files import write_whole
 from manyheads.report.figures import save_figure
 from manyheads.report.text import keys_text
 from manyheads.setup.resolve import resolve
-from manyheads.studies.paper.arguments import ReproduceRequest, hint_elsewhere
+from manyheads.studies.paper.arguments import ReproduceRequest, check_page, hint_elsewhere
 from manyheads.studies.paper.code_of_numbers import same_numbers
 from manyheads.studies.paper.figures import FIGURES
 from manyheads.studies.paper.measures import TableResults
@@ -135,8 +135,7 @@ def draw_picture(one: Reproduction, scale: Scale, found: TableResults, folder: P
 
 def write_page(page: Path, results: Path) -> int:
     """Write the page of all stored results, with its pictures beside it; return the number of pictures."""
-    if page.is_dir() or page.suffix.lower() != ".md":
-        raise ConfigurationError(f"--page {page}: give a Markdown file, such as {page / 'results.md'}")
+    check_page(page)
     stored = {name: read_results(results, name) for name in SCALES}
     drawn = 0
     for one, scale in itertools.product(REPRODUCTIONS.values(), SCALES.values()):
