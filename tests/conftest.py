@@ -16,6 +16,7 @@ from hypothesis import settings
 
 from manyheads import Experiment
 from manyheads.provenance import STATE_VARIABLE
+from manyheads.report.mark import IN_FILE
 
 # How long an example takes says nothing on a busy machine.
 settings.register_profile("manyheads", deadline=None)
@@ -103,7 +104,8 @@ def stranger(their_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.fixture
 def blank_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures are put together but not painted: painting them takes longer than a tiny run."""
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda self, file, **_: file.write(b"\x89PNG"))
+    blank = b"\x89PNG" + IN_FILE
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda self, file, **_: file.write(blank))
 
 
 @pytest.fixture

@@ -35,6 +35,7 @@ from manyheads.engine.options import EngineOptions
 from manyheads.errors import Interrupted, Stopped
 from manyheads.export.place import default_folder
 from manyheads.files import write_whole
+from manyheads.report.mark import check_replaceable
 from manyheads.report.sentences import after_text, collapse_text, deploy_text, differences_text, no_gain_text, time_text
 from manyheads.report.tables import compare_table, hop_table, run_table, seeds_table
 from manyheads.report.taught_tables import taught_by_class_table, taught_table
@@ -68,6 +69,7 @@ def demo(
     """Train eight clients with three digits each: alone, teaching each other, and as one model with all their data."""
     screen, folder = Screen(quiet), folder_given(out) or DEMO_OUT
     check_no_run(folder)
+    check_replaceable(folder / "demo.png")
     runs = demo_runs(seed)
     from manyheads.report.figures import compare_figure, save_figure
     from manyheads.report.plots import plot_run
@@ -222,6 +224,7 @@ def frontier(
     check_seeds(seeds, started.seed)
     folder = folder_given(out) or Path("runs") / f"{experiment.stem}-frontier"
     check_no_run(folder)
+    check_replaceable(folder / "frontier.png")
     check_early(started, options)
     from manyheads.report.figures import save_figure
     from manyheads.report.frontier_figure import frontier_figure

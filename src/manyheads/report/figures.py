@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from manyheads.files import write_whole
 from manyheads.printable import shortened
+from manyheads.report.mark import MARK
 from manyheads.report.text import head_name
 from manyheads.runs.events import EvaluationEvent, Event, LossesEvent, ProbeEvent, on_test_set
 from manyheads.runs.read import read_events, read_summary
@@ -25,13 +26,14 @@ from manyheads.runs.read import read_events, read_summary
 COLOURS = matplotlib.colormaps["viridis"]
 MAX_NUMBERS = 12  # a heat map with more rows or columns shows no numbers
 PANEL_COLUMNS = 3
+MAX_HEADS = 12  # of more heads, these many are drawn: a thousand would take minutes and show nothing
 
 
 def save_figure(figure: Figure, path: Path) -> None:
     content = io.BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # a name may have letters that the font lacks
-        figure.savefig(content, format="png", dpi=130)
+        figure.savefig(content, format="png", dpi=130, metadata=MARK)
     write_whole(path, content.getvalue())
 
 
@@ -62,7 +64,7 @@ def _accuracy_lines(axes: Axes, events: Sequence[EvaluationEvent], task: str) ->
         return
     steps = np.array([event.step for event in events])
     values = 100 * np.array([event[f"{task}_accuracy"] for event in events])  # evaluations x clients x heads
-    for head in range(values.shape[2]):
+    for head in drawn_heads(values.shape[2]):
         colour, own = head_colour(head, values.shape[2]), values[:, :, head]
         axes.plot(steps, own.mean(1), color=colour, label=head_name(head), marker="o", markersize=3)
         axes.fill_between(steps, own.min(1), own.max(1), color=colour, alpha=0.12, linewidth=0)
@@ -73,6 +75,15 @@ def _accuracy_lines(axes: Axes, events: Sequence[EvaluationEvent], task: str) ->
         axes.plot(
             steps[at], last[at], color=f"C{number}", marker="os^D"[number % 4], linestyle="", label=f"after {state}"
         )
+
+
+def drawn_heads(heads: int) -> list[int]:
+    """Return the heads that a picture shows: all or, if they are many, some that are evenly apart.
+
+    >>> drawn_heads(5), drawn_heads(1001)[:3], drawn_heads(1001)[-1]
+    ([0, 1, 2, 3, 4], [0, 91, 182], 1000)
+    """
+    return sorted({round(head) for head in np.linspace(0, heads - 1, min(heads, MAX_HEADS))})
 
 
 def head_colour(head: int, heads: int) -> tuple[float, float, float, float]:
@@ -135,7 +146,8 @@ def compare_figure(runs: Mapping[str, Sequence[Path]]) -> Figure:
         most_heads = max(most_heads, len(shared))
     over_time.set(title="shared accuracy of the last head", xlabel="step", ylabel="%", ylim=(0, 100))
     at_end.set(title="at the end, by head (dashed: only one)", ylim=(0, 100))
-    at_end.set_xticks(range(most_heads), [head_name(head) for head in range(most_heads)])
+    named = drawn_heads(most_heads)
+    at_end.set_xticks(named, [head_name(head) for head in named])
     for axes in (over_time, at_end):
         axes.grid(alpha=0.3)
     figure.legend(*over_time.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize="small")

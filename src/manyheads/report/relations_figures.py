@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from manyheads.report.figures import PANEL_COLUMNS, colour_bar, head_colour, heat_map
+from manyheads.report.figures import PANEL_COLUMNS, colour_bar, drawn_heads, head_colour, heat_map
 from manyheads.report.split_figure import MAX_CLASSES, frame_primary_labels, name_classes, name_height
 from manyheads.report.text import head_name
 from manyheads.runs.events import TaughtCounts
@@ -22,7 +22,7 @@ def hops_figure(by_hop: Mapping[str, Sequence[float]]) -> Figure:
     axes = figure.add_subplot()
     values = 100 * np.array(list(by_hop.values()))  # hops x heads
     reached = len(by_hop) - ("none" in by_hop)  # "none" comes last
-    for head in range(values.shape[1]):
+    for head in drawn_heads(values.shape[1]):
         style: dict[str, Any] = {"color": head_colour(head, values.shape[1]), "marker": "o", "markersize": 4}
         axes.plot(range(reached), values[:reached, head], label=head_name(head), **style)
         axes.plot(range(reached, len(by_hop)), values[reached:, head], linestyle="", **style)
@@ -56,9 +56,9 @@ def taught_figure(
 ) -> Figure:
     """Draw who taught whom, head by head; below, if classes are few, how often each teacher was right by class."""
     chosen = np.array(relations.chosen)  # students x auxiliary heads x teachers
-    clients, heads, _ = chosen.shape
-    rows = -(-heads // PANEL_COLUMNS)
-    columns = -(-heads // rows)
+    clients, heads = len(chosen), drawn_heads(chosen.shape[1])
+    rows = -(-len(heads) // PANEL_COLUMNS)
+    columns = -(-len(heads) // rows)
     few = len(class_names) <= MAX_CLASSES and taught.right_by_class is not None
     above = rows * (_side(clients) + 0.8)
     below = min(0.28 * clients, MAX_INCHES) + 1.6 + name_height(class_names) if few else 0.0
@@ -67,10 +67,11 @@ def taught_figure(
     parts: Any = figure.subfigures(2, 1, height_ratios=(above, below)) if few else (figure,)
     shares = _share(chosen, chosen.sum(2, keepdims=True))
     most = max(1.0, float(np.nan_to_num(shares).max()))
-    for head in range(heads):
-        axes = parts[0].add_subplot(rows, columns, head + 1)
+    for panel, head in enumerate(heads):
+        axes = parts[0].add_subplot(rows, columns, panel + 1)
         heat_map(axes, shares[:, head], "Blues", most)
-        axes.set(title=f"{head_name(head + 1)} head", xlabel="teacher", ylabel="student" if head % columns == 0 else "")
+        beside = panel % columns == 0
+        axes.set(title=f"{head_name(head + 1)} head", xlabel="teacher", ylabel="student" if beside else "")
     colour_bar(parts[0], "Blues", "samples taught, %", most)
     if few:
         _right_by_class(parts[1], taught, class_names)
