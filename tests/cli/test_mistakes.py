@@ -5,6 +5,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -261,3 +262,33 @@ def test_seeds_that_are_too_large_are_refused_before_anything_is_trained(tiny_fi
         told = refused(command, tiny_file, "--set", f"seed={last}", "--seeds", "2")
         assert f"--seeds 2: with seed = {last}, the last one is a number of more than 64 bits; lower seed" in told
     assert "seed: a number of more than 64 bits" in refused("demo", "--seed", str(10**30))
+
+
+@pytest.mark.usefixtures("short_demo")
+def test_a_picture_of_the_users_is_not_replaced(tiny_file: Path) -> None:
+    """A picture of an earlier command is: see also tests/report/test_mark.py."""
+    for command, picture in ((("demo",), "demo.png"), (("frontier", tiny_file), "frontier.png")):
+        place = Path("own") / picture
+        place.parent.mkdir(exist_ok=True)
+        place.write_text("precious")
+        assert f"own/{picture}: is not a picture that manyheads drew, so it is left" in refused(*command, "--out", "own")
+        place.unlink()
+
+
+def test_leaving_at_once_names_the_run_that_continues(tiny_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def twice(*_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("manyheads.runs.folder.RunFolder.save", twice)
+    left = call("run", tiny_file, "--out", "mine")
+    assert left.exit_code == 130
+    assert left.stderr == "\nleft at once; continue from the last save with: manyheads resume mine\n"
+    assert Path("mine/experiment.toml").exists()
+
+
+def test_leaving_before_there_is_a_run_names_none(tiny_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manyheads.setup.resolve.load", lambda *_, **__: signal.raise_signal(signal.SIGINT))
+    left = call("run", tiny_file, "--out", "mine")
+    assert (left.exit_code, left.stderr) == (130, "\nstopped\n")
+    assert not Path("mine").exists()

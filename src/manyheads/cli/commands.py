@@ -81,8 +81,8 @@ def guarded(name: str, function: Callable[..., None]) -> Callable[..., None]:
             place = error.filename or ("standard output" if error.errno in OF_PRINTING else name)
             print(abridged(f"error: {place}: {error.strerror or error}"), file=sys.stderr)
             raise typer.Exit(MISTAKE) from None
-        except KeyboardInterrupt:
-            print("\nleft at once; a run continues from its last save with: manyheads resume RUN", file=sys.stderr)
+        except KeyboardInterrupt as left:
+            print(f"\n{abridged(str(left) or 'stopped')}", file=sys.stderr)
             raise typer.Exit(STOPPED) from None
         except Exception:
             raise

@@ -1,6 +1,7 @@
 """Starting a run, and resuming one."""
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,7 +52,8 @@ def train(
         if not remember_run(path, ensemble.resolved.trust):
             run.observer.noted(UNRECORDED)
         try:
-            return run.run(record)
+            with _left_at_once(path):
+                return run.run(record)
         except (TrainingError, ConfigurationError) as error:
             if record.saved_step is None:  # a folder from which nothing can be resumed is of no use
                 try:
@@ -83,7 +85,18 @@ def resume(
     run = RunLoop(ensemble, resolved, observer or SilentObserver(), path, step=0 if saved is None else saved.step)
     with contextlib.closing(RunFolder(path, ensemble.resolved.dataset.fingerprint())) as record:
         record.saved_step = None if saved is None else saved.step  # known even if it is stopped before it is restored
-        return run.run(record, resumed=True)
+        with _left_at_once(path):
+            return run.run(record, resumed=True)
+
+
+@contextlib.contextmanager
+def _left_at_once(folder: Path) -> Iterator[None]:
+    """Let a second Ctrl-C, which does not wait for a save, say how the run continues."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        how = f"left at once; continue from the last save with: manyheads resume {folder}"
+        raise KeyboardInterrupt(how) from None
 
 
 def _as_started(options: EngineOptions, started: StartEvent | None) -> ResolvedOptions:
