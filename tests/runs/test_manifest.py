@@ -17,6 +17,7 @@ from manyheads import Experiment, ManyheadsError, RunError, load_model, resume, 
 from manyheads.errors import Interrupted
 from manyheads.runs.manifest import Manifest, read_manifest
 from manyheads.studies.reevaluate import reevaluate
+from tests.data.test_files import make_socket
 from tests.runs.conftest import StopAt
 
 Body = dict[str, Any]
@@ -154,6 +155,8 @@ def test_what_is_no_file_is_neither_followed_nor_waited_for(
         place.symlink_to(moved)
     elif kind == "pipe":
         os.mkfifo(place)
+    elif kind == "socket":
+        make_socket(place)
     else:
         place.mkdir()
     assert f"{place}: cannot be read: is {'a link' if kind == 'link' else 'not a file'}" in refused(resume, stopped)
