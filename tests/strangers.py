@@ -24,6 +24,10 @@ with Path(__file__).with_name("ran").open("a") as trace:
     trace.write("x")
 
 
+def surest(p):
+    return p.amax(-1)
+
+
 def net():
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 4))
 
@@ -34,6 +38,7 @@ class Alone(Separate):
 """
 SHORT = {"clients": 2, "training": {"steps": 2}, "evaluate": {"every": 2}}
 IN_MODEL = {"model": {"backbone": f"{NAME}:net"}, "algorithm": {"name": "separate"}}
+IN_CONFIDENCE = {"algorithm": {"confidence": f"{NAME}:surest"}}
 IN_ALGORITHM = {"algorithm": {"name": f"{NAME}:Alone"}}
 
 

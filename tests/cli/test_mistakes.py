@@ -103,6 +103,11 @@ def test_clients_that_do_not_exist(run: Path, client: str) -> None:
     assert "client = " in refused("export", run, f"--client={client}")
 
 
+@pytest.mark.parametrize("device", ["", " ", "cpu0", "cuda:", "CPU"])
+def test_devices_that_do_not_exist(run: Path, device: str) -> None:
+    assert f"--device {device}: unknown device; cpu or cuda" in refused("evaluate", run, "--device", device)
+
+
 @pytest.mark.parametrize("name", ["../../x", "/absolute", "..", ".", "", "a/b", "a\nb", "\x1b[2J", "x" * 300])
 def test_a_name_leads_nowhere_else(run: Path, name: str) -> None:
     path = run / "summary.json"

@@ -1,8 +1,12 @@
 """A run is stopped wherever it happens to be, and leaves signals as they were."""
 
 import os
+import re
 import signal
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +73,29 @@ def test_in_another_thread_nobody_hears_signals(tiny: Experiment) -> None:
     thread.join()
     assert results[0].summary.steps == 20
     assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+@pytest.mark.slow
+def test_sigterm_stops_a_run_and_its_workers(tiny: Experiment, tmp_path: Path) -> None:
+    """As a cluster's scheduler asks, which knows the first process only."""
+    long = tiny.with_values(training={"steps": 400, "log_every": 5})
+    (tmp_path / "long.toml").write_text(str(long))
+    command = [sys.executable, "-m", "manyheads", "run", tmp_path / "long.toml", "--out", tmp_path / "run"]
+    process = subprocess.Popen([*command, "--engine", "parallel", "--workers", "2"], stderr=subprocess.PIPE, text=True)
+    metrics, children = tmp_path / "run" / "metrics.jsonl", Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    while not (metrics.exists() and b'"losses"' in metrics.read_bytes()):
+        assert process.poll() is None
+        time.sleep(0.02)
+    workers = [Path("/proc") / worker for worker in children.read_text().split()]
+    assert len(workers) >= 2
+    process.terminate()
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert re.fullmatch(r"\nstopped at step \d+.*; continue with: manyheads resume .*/run\n", said)
+    assert not any(worker.exists() for worker in workers)
+    resume(tmp_path / "run")
+    train(long, tmp_path / "whole", engine="parallel", workers=2)
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
 
 
 def test_a_stopped_demo_says_how_to_run_it_again(

@@ -8,8 +8,9 @@ import pytest
 
 from manyheads import ConfigurationError, Experiment, RunError, resume, train
 from manyheads.provenance import STATE_VARIABLE
+from manyheads.studies.reevaluate import reevaluate
 from manyheads.training.observer import SilentObserver
-from tests.strangers import CODE, IN_ALGORITHM, NAME, SHORT, forget_modules, make_run, ran
+from tests.strangers import CODE, IN_ALGORITHM, IN_CONFIDENCE, NAME, SHORT, forget_modules, make_run, ran
 
 
 @pytest.fixture
@@ -47,6 +48,20 @@ def test_a_stranger_s_algorithm_is_not_run(tmp_path: Path, monkeypatch: pytest.M
         resume(stranger)
     assert not ran(stranger)
     assert resume(stranger, trust_code=True).summary["steps"] == 2
+
+
+def test_a_stranger_s_confidence_is_not_run(tmp_path: Path, stranger: Path) -> None:
+    shutil.rmtree(stranger)
+    shutil.copytree(make_run(tmp_path / "theirs", IN_CONFIDENCE), stranger)
+    line = f'^runs/stranger: algorithm.confidence = "{NAME}:surest" would import {stranger.absolute()}/code.py, and you'
+    with pytest.raises(RunError, match=line):
+        reevaluate(stranger)
+    (stranger / "summary.json").unlink()
+    with pytest.raises(RunError, match=line):
+        resume(stranger)
+    assert not ran(stranger)
+    assert resume(stranger, trust_code=True).summary["steps"] == 2
+    assert ran(stranger)
 
 
 def test_a_manifest_is_checked_before_code_is_imported(unfinished: Path) -> None:
