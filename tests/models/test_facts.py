@@ -106,7 +106,10 @@ def test_heads_of_an_external_backbone_see_its_output(tiny: Experiment) -> None:
         (f"{LAB}NotFiniteInTraining", "yields numbers that are not finite in training mode"),
         (f"{LAB}AlwaysDropping", "gives other embeddings when called again with the same images in evaluation mode"),
         (f"{LAB}Exiting", "cannot take images of 8 x 8 x 1 (height x width x channels): SystemExit: 0 (lab.py, line "),
-        (f"{LAB}exiting_in_training", "in training mode cannot take images of 8 x 8 x 1 (height x width x channels): Sy"),
+        (
+            f"{LAB}exiting_in_training",
+            "in training mode cannot take images of 8 x 8 x 1 (height x width x channels): Sy",
+        ),
         (f"{LAB}Reassigning", f'client 2 ({LAB}Reassigning): makes or replaces "mean" in a pass'),
         (f"{LAB}InPlace", f"client 2 ({LAB}InPlace): in training mode cannot take images of 8 x 8 x 1"),
         (

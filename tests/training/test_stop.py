@@ -80,7 +80,7 @@ def test_sigterm_stops_a_run_and_its_workers(tiny: Experiment, tmp_path: Path) -
     """As a cluster's scheduler asks, which knows the first process only."""
     long = tiny.with_values(training={"steps": 400, "log_every": 5})
     (tmp_path / "long.toml").write_text(str(long))
-    command = [sys.executable, "-m", "manyheads", "run", tmp_path / "long.toml", "--out", tmp_path / "run"]
+    command = [sys.executable, "-m", "manyheads", "run", str(tmp_path / "long.toml"), "--out", str(tmp_path / "run")]
     process = subprocess.Popen([*command, "--engine", "parallel", "--workers", "2"], stderr=subprocess.PIPE, text=True)
     metrics, children = tmp_path / "run" / "metrics.jsonl", Path(f"/proc/{process.pid}/task/{process.pid}/children")
     while not (metrics.exists() and b'"losses"' in metrics.read_bytes()):

@@ -26,7 +26,10 @@ MAX_SEEDS = 1_000
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print plain lines instead of a progress bar.")]
 TrustCode = Annotated[
     bool,
-    typer.Option("--trust-code", help="Import the code and fetch the data that this folder names, even if you did not make it here."),
+    typer.Option(
+        "--trust-code",
+        help="Import the code and fetch the data that this folder names, even if you did not make it here.",
+    ),
 ]
 
 

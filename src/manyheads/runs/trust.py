@@ -8,7 +8,7 @@ from manyheads.runs.manifest import digest_of_keys
 
 
 def trust_in_run(folder: Path, *, trust_code: bool) -> Trust:
-    """Return what may be imported and fetched for a run folder: as when it was made here, or all if the user says so."""
+    """Return what may be imported and fetched for a run: what it was made with here, or with `trust_code` all."""
     return recorded_trust(folder, _asked_by(folder), trust_code=trust_code)
 
 
