@@ -300,7 +300,8 @@ def test_workers_do_not_outlive_who_started_them(tiny: Experiment, tmp_path: Pat
         (tmp_path / f"{name}.toml").write_text(str(tiny.with_values(training={"steps": 400, "log_every": 5})))
     (tmp_path / "script.py").write_text(SCRIPT)
     process = subprocess.Popen([sys.executable, str(tmp_path / "script.py"), str(tmp_path)])
-    while not all((tmp_path / name / "metrics.jsonl").exists() for name in ("long", "short")):
+    metrics = [tmp_path / name / "metrics.jsonl" for name in ("long", "short")]
+    while not all(path.exists() and b'"losses"' in path.read_bytes() for path in metrics):  # there is an edge to save
         assert process.poll() is None
         time.sleep(0.05)
     workers = [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
