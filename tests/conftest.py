@@ -35,7 +35,13 @@ TINY: dict[str, Any] = {
         "augment": "none",
     },
     "model": {"backbone": "cnn", "width": 4, "auxiliary_heads": 2},
-    "algorithm": {"name": "mhd", "pool_size": 3, "pool_every": 4, "ramp": {"hold": 0.0, "rise": 0.5}},
+    "algorithm": {
+        "name": "mhd",
+        "pool_size": 3,
+        "pool_every": 4,
+        "confidence": "max_probability",
+        "ramp": {"hold": 0.0, "rise": 0.5},
+    },
     "training": {
         "steps": 20,
         "batch_size": 16,
@@ -45,6 +51,13 @@ TINY: dict[str, Any] = {
         "log_every": 6,
     },
     "evaluate": {"every": 10},
+}
+
+
+# A loss that is not a number, before a weight is none.
+DIVERGES: dict[str, Any] = {
+    "training": {"learning_rate": 1e3, "warmup_steps": 0, "balance": 0.0},
+    "algorithm": {"pull": "sum", "nu_aux": 3.0},
 }
 
 

@@ -1,4 +1,4 @@
-"""The three worked examples of docs/data.md, command by command, on a few images."""
+"""The worked examples of docs/data.md and docs/own-data.md, command by command, on a few images."""
 
 import importlib.util
 import json
@@ -18,11 +18,11 @@ ROOT = Path(__file__).parent.parent
 FEWER = ["--set", "training.steps=40", "--set", "training.warmup_steps=4", "--set", "evaluate.every=40"]
 
 
-def commands(section: str) -> list[list[str]]:
+def commands(section: str, page: str = "data.md") -> list[list[str]]:
     """The shell lines below a heading."""
-    page = (ROOT / "docs" / "data.md").read_text()
-    found = re.search(rf"^## {section}\n(.*?)(?=^## )", page, re.DOTALL | re.MULTILINE)
-    assert found, f"docs/data.md has lost its section {section}"
+    text = (ROOT / "docs" / page).read_text()
+    found = re.search(rf"^## {section}\n(.*?)(?=^## )", text, re.DOTALL | re.MULTILINE)
+    assert found, f"docs/{page} has lost its section {section}"
     lines = "".join(re.findall(r"```sh\n(.*?)```", found.group(1), re.DOTALL)).splitlines()
     return [shlex.split(line, comments=True) for line in lines]
 
@@ -72,6 +72,18 @@ def test_an_example_runs(
     assert summary["image_shape"] == [16, 16, 3]
     assert summary["private_accuracy"][0] > 1 / 6
     sys.modules.pop("my_lab", None)
+
+
+def test_the_ten_minutes_run(maker: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    make, *rest = commands("Ten minutes", "own-data.md")
+    assert make == ["python", "examples/make_images.py", "shapes"]
+    maker.make_folders(Path("shapes"), train=24, test=6)
+    outputs = [CliRunner().invoke(app, [*words[1:], *FEWER], catch_exceptions=False).output for words in rest]
+    assert "joining with these settings" in outputs[1]
+    assert "± over 3 seeds" in outputs[2]
+    assert (tmp_path / "runs" / "three-seeds" / "fedmd" / "seed-2" / "summary.json").exists()
 
 
 def test_the_page_shows_the_model_of_the_example() -> None:

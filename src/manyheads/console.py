@@ -179,7 +179,7 @@ class Watcher(ABC):
             case LossesEvent():
                 self.losses({term: mean(values) for term, values in event.losses.items()})
             case EvaluationEvent(part="test"):
-                self.evaluation(mean_by_head(event.private_accuracy), mean_by_head(event.shared_accuracy))
+                self.evaluation(mean_by_head(event.private_task), mean_by_head(event.shared_accuracy))
                 self._warn(event.collapsed)
             case ProbeEvent():
                 allowed = 100 * mean(event.shared_accuracy)

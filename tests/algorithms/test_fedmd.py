@@ -6,12 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from manyheads import ConfigurationError, Experiment, TrainingError, train
 from manyheads.algorithms.fedmd import FedMD
 from manyheads.client.client import Batch, Client
+from manyheads.config.knobs import RunSize
 from manyheads.data.batches import Rows
 from manyheads.engine.base import Window
 from manyheads.engine.plain import PlainTrainer, exchange
@@ -135,7 +138,7 @@ def test_the_digest_loss_is_the_distance_to_the_consensus(tiny: Experiment) -> N
 def test_phases_follow_each_other(tiny: Experiment) -> None:
     """Three steps on the labelled public set and two private ones come first, then rounds of 2 + 3."""
     knobs = {"first_public_steps": 3, "first_private_steps": 2, "digest_steps": 2, "revisit_steps": 3}
-    ensemble = assemble(fedmd(tiny, knobs, training={"steps": 15}))
+    ensemble = assemble(fedmd(tiny, knobs, training={"steps": 15, "balance": 0.0}))
     client, seen = ensemble.clients[0], []
     assert sorted(ensemble.resolved.exchange_steps) == [5, 10]
     for step in range(15):
@@ -258,9 +261,16 @@ def test_bytes_are_one_consensus_from_everybody_or_one_table_from_each_neighbour
 
 
 def test_its_own_knobs_are_the_defaults() -> None:
-    made = FedMD()
-    assert (made.digest_steps, made.revisit_steps, made.alignment_samples) == (50, 50, 5_000)
-    assert FedMD(first_public_steps=10).exchange_steps(310) == range(110, 310, 100)
+    usual = FedMD().with_defaults(RunSize(steps=1_200, nodes=8, classes=10))
+    assert (usual.first_private_steps, usual.digest_steps, usual.revisit_steps) == (60, 60, 54)
+    made = FedMD(first_public_steps=10, first_private_steps=100, digest_steps=50, revisit_steps=50)
+    assert made.exchange_steps(310) == range(110, 310, 100)
+
+
+@given(st.integers(3, 5_000), st.integers(0, 3))
+def test_rounds_that_are_not_given_are_whole(steps: int, public: int) -> None:
+    made = FedMD(first_public_steps=min(public, steps - 2)).with_defaults(RunSize(steps, 8, 10))
+    made.check(steps, classes=10)
 
 
 def test_steps_on_public_data_use_up_no_private_samples(tiny: Experiment) -> None:

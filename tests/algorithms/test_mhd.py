@@ -15,7 +15,11 @@ from manyheads.setup.build import assemble
 @pytest.mark.parametrize("entries", [[0], [2], [1, 2]])
 def test_the_loss_is_made_of_the_drawn_targets(tiny: Experiment, entries: list[int]) -> None:
     # Three neighbours fill the pool with three different teachers, so that it matters which ones are asked.
-    experiment = tiny.with_values(clients=4, algorithm={"nu_emb": 0.5, "nu_aux": 2.0})
+    experiment = tiny.with_values(
+        clients=4,
+        algorithm={"nu_emb": 0.5, "nu_aux": 2.0, "select": "most_confident"},
+        training={"balance": 0.0},
+    )
     ensemble = assemble(experiment, dtype=torch.float64)
     algorithm, client = ensemble.resolved.algorithm, ensemble.clients[0]
     assert isinstance(algorithm, MHD)

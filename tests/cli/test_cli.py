@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from manyheads import ConfigurationError, Experiment, load_model
 from manyheads.cli.commands import app
 from manyheads.report.text import percent
+from tests.conftest import DIVERGES
 
 pytestmark = pytest.mark.usefixtures("blank_pictures")
 
@@ -250,7 +251,8 @@ def test_wrong_files_folders_and_options(tiny_file: Path) -> None:
 
 
 def test_not_a_number_stops_with_one_line_and_no_folder(tiny_file: Path) -> None:
-    line = refused("run", tiny_file, "--set", "training.learning_rate=1e3", "--set", "training.warmup_steps=0")
+    settings = [f"{section}.{key}={value}" for section, keys in DIVERGES.items() for key, value in keys.items()]
+    line = refused("run", tiny_file, *(word for setting in settings for word in ("--set", setting)))
     assert re.search(r'step \d+, client-\d: the loss term "\w+" is (nan|inf)', line)
 
 

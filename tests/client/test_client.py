@@ -17,7 +17,7 @@ from manyheads.setup.build import assemble
 
 def test_a_step_is_sgd_with_momentum_and_weight_decay(tiny: Experiment) -> None:
     """A step equals one of torch.optim.SGD on an ordinary copy of the model."""
-    experiment = tiny.with_values(algorithm={"name": "separate"})
+    experiment = tiny.with_values(algorithm={"name": "separate"}, training={"balance": 0.0})
     ensemble = assemble(experiment, dtype=torch.float64)
     client, reference = ensemble.clients[0], assemble(experiment, dtype=torch.float64).clients[0].make_model().double()
     reference.load_state_dict(client.model.state_dict())

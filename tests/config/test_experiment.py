@@ -24,7 +24,9 @@ def test_it_survives_a_round_trip(tiny: Experiment) -> None:
 def test_a_completed_experiment_holds_every_default_and_is_complete(tiny: Experiment) -> None:
     short = Experiment(clients=4, data=DIGITS, model={"backbone": "cnn"})
     whole = resolve(short).experiment
-    assert whole.algorithm.options()["ramp"] == {"hold": 0.1, "rise": 0.3}
+    assert whole.algorithm.options()["ramp"] == {"hold": 0.0, "rise": 0.0}
+    assert (whole.training.steps, whole.training.warmup_steps, whole.evaluate.every) == (4_000, 200, 1_000)
+    assert [whole.algorithm.options()[key] for key in ("pool_size", "pool_every", "average_every")] == [4, 13, 50]
     assert whole.data.primary_labels.per_client == 2
     assert whole.data.private_fraction == 0.9
     assert resolve(Experiment.from_toml(str(whole))).experiment == whole

@@ -53,6 +53,10 @@ CASES: dict[str, dict[str, Any]] = {
     **{f"confidence {name}": {"algorithm": mhd(confidence=name, targets_per_step=2)} for name in CONFIDENCES},
     "whole tables": {"algorithm": mhd(exchange="predictions", same_level=True), "data": WHOLE},
     "density, sent": {"algorithm": mhd(exchange="predictions", confidence="density", self_target=True)},
+    "mixture that remembers": {  # three epochs of the public set, some of which end within a batch
+        "algorithm": mhd(select="mixture", sharpness=4.0, remember=0.8, pull=0.5, confidence="density"),
+        "data": WHOLE,
+    },
     "confidence of others": {"algorithm": mhd(confidence="tests.exchange.lab:second_guess")},
     "confidence of others, fitted": {"algorithm": mhd(exchange="predictions", confidence="tests.exchange.lab:Near")},
     **{f"graph {name}": {"clients": 4, "graph": {"name": name, **knobs}} for name, knobs in GRAPH_KNOBS.items()},

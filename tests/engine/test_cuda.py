@@ -76,6 +76,9 @@ def test_captured_steps_are_the_plain_ones_in_float64(case: str, device: str) ->
         assert torch.allclose(ours.momentum.cpu(), theirs.momentum.cpu(), rtol=1e-7, atol=1e-9)
         for name, tensor in ours.state.integers.items():
             assert torch.equal(tensor.cpu(), theirs.state.integers[name].cpu())
+        assert ours.memory.keys() == theirs.memory.keys()
+        for name, kept in ours.memory.items():
+            assert torch.allclose(kept.cpu(), theirs.memory[name].cpu(), rtol=1e-7, atol=1e-9), name
 
 
 CLOSE = ["mhd", "fedmd", "averaging", "dropout", "models of different widths", "heads that see feature maps"]

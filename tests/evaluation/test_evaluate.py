@@ -11,7 +11,7 @@ from manyheads import Experiment, train
 from manyheads.data.batches import Pixels
 from manyheads.engine.plain import exchange
 from manyheads.evaluation.accuracy import EvaluationSet, Scores, perplexity, score
-from manyheads.evaluation.head_choice import best_head, head_for_private_task
+from manyheads.evaluation.head_choice import best_candidate, best_head
 from manyheads.evaluation.means import hop_means, mean_by_head
 from manyheads.evaluation.probe import probe
 from manyheads.evaluation.teacher_tally import who_taught_whom
@@ -84,10 +84,10 @@ def test_helpers() -> None:
 
 
 def test_the_main_head_serves_the_private_task_unless_another_is_clearly_better() -> None:
-    assert head_for_private_task([0.90, 0.92], samples=20) == 0
-    assert head_for_private_task([0.90, 0.92], samples=2_000) == 1
-    assert head_for_private_task([0.5, 0.4, 1.0], samples=10) == 2
-    assert head_for_private_task([0.0, 0.0], samples=0) == 0
+    assert best_candidate([0.90, 0.92], errors=[0.0, 0.03]) == 0
+    assert best_candidate([0.90, 0.92], errors=[0.0, 0.01]) == 1
+    assert best_candidate([0.5, 0.4, 1.0], errors=[0.0, 0.1, 0.2]) == 2
+    assert best_candidate([0.0, 0.0], errors=[0.0, 0.0]) == 0
 
 
 def test_private_accuracy_is_worth_as_many_samples_as_it_weighs() -> None:

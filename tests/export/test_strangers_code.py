@@ -19,7 +19,7 @@ Use = Callable[..., Any]
 IMAGES = torch.zeros(2, 8, 8, 1, dtype=torch.uint8)
 
 
-def exported(run: Path, **options: bool) -> None:
+def exported(run: Path, **options: Any) -> None:
     export(run, 1, Path("out"), **options)
 
 

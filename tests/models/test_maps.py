@@ -77,7 +77,7 @@ def test_resnet34_among_resnet18s_has_an_embedding_of_the_same_width(tiny: Exper
 @pytest.mark.parametrize("entry", [0, 1, 2])
 def test_the_embedding_loss_compares_in_the_width_of_the_teacher(tiny: Experiment, entry: int) -> None:
     """The loss is |map(xi_i) - xi_j|^2 on normalised embeddings, by hand in float64; the snapshot is not mapped."""
-    ensemble = assemble(different(tiny, algorithm={"nu_emb": 0.5}), dtype=torch.float64)
+    ensemble = assemble(different(tiny, algorithm={"nu_emb": 0.5, "select": "most_confident"}), dtype=torch.float64)
     exchange(ensemble, step=0)
     client = ensemble.clients[0]  # its pool: clients 1, 2 and 3
     plan = WindowPlan(targets=np.array([[entry]]), arrays={"ramp": np.array([1.0])})
@@ -97,7 +97,7 @@ def test_the_embedding_loss_compares_in_the_width_of_the_teacher(tiny: Experimen
 
 
 def test_the_gradient_reaches_the_map_of_the_teacher_s_width_and_the_backbone(tiny: Experiment) -> None:
-    ensemble = assemble(different(tiny, algorithm={"nu_aux": 0.0}), dtype=torch.float64)
+    ensemble = assemble(different(tiny, algorithm={"nu_aux": 0.0, "select": "most_confident"}), dtype=torch.float64)
     exchange(ensemble, step=0)
     client = ensemble.clients[0]
     for entry, used in ((0, {"24"}), (1, set()), (2, {"12"})):

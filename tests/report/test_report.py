@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from manyheads import Experiment
+from manyheads.report.advice import RunSettings
 from manyheads.report.figures import accuracy_figure, compare_figure
 from manyheads.report.frontier_figure import frontier_figure
 from manyheads.report.plots import plot_run
@@ -245,9 +246,11 @@ def test_what_runs_differ_in_is_said() -> None:
 
 
 def test_a_doubt_is_said_where_the_last_head_knows_less_than_the_main_one() -> None:
-    assert no_gain_text(summary(shared_accuracy=[0.3, 0.4, 0.5], validation=None)) is None
-    assert "Distillation did not help" in str(no_gain_text(summary(shared_accuracy=[0.3, 0.4, 0.2], validation=None)))
-    assert no_gain_text(with_one_head()) is None
+    settings = RunSettings("mhd", steps=20)
+    assert no_gain_text([summary(shared_accuracy=[0.3, 0.4, 0.5], validation=None)], settings) is None
+    worse = summary(shared_accuracy=[0.3, 0.4, 0.2], validation=None)
+    assert "Distillation did not help" in str(no_gain_text([worse], settings))
+    assert no_gain_text([with_one_head()], settings) is None
 
 
 def test_old_summaries_are_shown_as_they_were() -> None:

@@ -19,6 +19,7 @@ from manyheads.runs.read import check_new_folder
 from manyheads.runs.remove import check_removable, remove_run
 from manyheads.runs.saved_files import remove_checkpoints
 from manyheads.training.observer import SilentObserver
+from tests.conftest import DIVERGES
 from tests.test_files import at_once
 
 OWN = (  # what somebody may keep among the checkpoints
@@ -186,7 +187,7 @@ def test_a_run_that_fails_leaves_what_others_put_into_its_folder(tiny: Experimen
         def started(self, ensemble: object, step: int) -> None:
             (tmp_path / "run" / "thesis.txt").write_text("precious")
 
-    hopeless = tiny.with_values(training={"learning_rate": 1e3, "warmup_steps": 0})
+    hopeless = tiny.with_values(**DIVERGES)
     with pytest.raises(TrainingError, match=r"is (nan|inf)"):
         train(hopeless, tmp_path / "run", observer=Careless())
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["thesis.txt"]

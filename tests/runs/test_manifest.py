@@ -282,7 +282,7 @@ def test_headers_that_promise_what_is_not_there(run: Path, content: bytes) -> No
     [
         ("seed = 0", "seed = 1"),
         ("skew = 100.0", "skew = 1.0"),
-        ("nu_aux = 3.0", "nu_aux = 2.0"),
+        ("nu_aux = 10.0", "nu_aux = 2.0"),
         ("steps = 20", "steps = 30"),
     ],
 )

@@ -33,7 +33,7 @@ def test_what_a_run_leaves(run: Path, tiny: Experiment) -> None:
     assert len(summary["private_accuracy"]) == len(summary["shared_accuracy"]) == 3
     for client in summary["clients"]:
         assert {"name", "backbone", "samples", "primary_labels", "private_accuracy", "shared_accuracy"} <= client.keys()
-    assert set(summary["deploy"]) == {"private", "shared"}
+    assert set(summary["deploy"]) == {"private", "shared", "prior"}
     kinds = [event["event"] for event in read_events(run)]
     assert kinds[0] == "start"
     assert kinds.count("losses") == 8  # edges at 4, 6, 8, 10, 12, 16, 18, 20
@@ -227,7 +227,7 @@ def test_a_changed_step_in_the_manifest_is_noticed(stopped: Path) -> None:
 
 def test_a_checkpoint_of_another_experiment_is_refused(stopped: Path) -> None:
     path = stopped / "experiment.toml"
-    path.write_text(path.read_text().replace("nu_aux = 3.0", "nu_aux = 2.0"))
+    path.write_text(path.read_text().replace("nu_aux = 10.0", "nu_aux = 2.0"))
     with pytest.raises(RunError, match="a checkpoint of a different experiment"):
         resume(stopped)
 

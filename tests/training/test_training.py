@@ -18,7 +18,7 @@ from manyheads.setup.build import Ensemble, assemble
 from manyheads.training.loop import windows
 from manyheads.training.observer import SilentObserver
 from manyheads.training.result import Result
-from tests.conftest import TINY
+from tests.conftest import DIVERGES, TINY
 from tests.runs.conftest import StopAt
 
 ROOT = Path(__file__).parents[2]
@@ -176,7 +176,7 @@ def test_colour_images_with_views(tiny: Experiment, small_npz: Path) -> None:
 
 def test_a_loss_that_is_not_a_number_names_step_client_and_term(tiny: Experiment, tmp_path: Path) -> None:
     with pytest.raises(TrainingError) as error:
-        train(tiny.with_values(training={"learning_rate": 1e3, "warmup_steps": 0}), tmp_path / "run")
+        train(tiny.with_values(**DIVERGES), tmp_path / "run")
     found = re.fullmatch(
         r'step (\d+), client-\d: the loss term "\w+" is (nan|inf); lower training.learning_rate .*', str(error.value)
     )

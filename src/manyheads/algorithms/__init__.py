@@ -12,7 +12,7 @@ from manyheads.algorithms.fedmd import FedMD
 from manyheads.algorithms.mhd import MHD
 from manyheads.algorithms.separate import Separate
 from manyheads.config.experiment import AlgorithmConfig
-from manyheads.config.knobs import check_name
+from manyheads.config.knobs import RunSize, check_name
 from manyheads.config.messages import build_section
 from manyheads.imports import Trust, import_named
 
@@ -33,9 +33,9 @@ def make_algorithm(config: AlgorithmConfig, trust: Trust | None = None) -> Algor
     return made
 
 
-def with_defaults(config: AlgorithmConfig, classes: int, trust: Trust | None = None) -> AlgorithmConfig:
+def with_defaults(config: AlgorithmConfig, size: RunSize, trust: Trust | None = None) -> AlgorithmConfig:
     """Return `[algorithm]` with every key that its algorithm has."""
-    made = make_algorithm(config, trust).with_defaults(classes)
+    made = make_algorithm(config, trust).with_defaults(size)
     return AlgorithmConfig(name=config.name, **dataclasses.asdict(made))  # type: ignore[call-overload]
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from manyheads.algorithms.base import Algorithm, Neighbours, Sends
 from manyheads.client.client import Client
-from manyheads.config.knobs import AveragingKnobs
+from manyheads.config.knobs import AveragingKnobs, known
 from manyheads.config.types import CHECKED, Weighting
 from manyheads.exchange.snapshot import Snapshot
 from manyheads.exchange.weights import WeightsSnapshot
@@ -34,7 +34,8 @@ class Averaging(AveragingKnobs, Algorithm):
         return "averaging"
 
     def exchange_steps(self, steps: int) -> Sequence[int]:
-        return (*range(self.average_every, steps, self.average_every), steps)
+        every = known(self.average_every)
+        return (*range(every, steps, every), steps)
 
     def collect(self, client: Client, neighbours: Neighbours, step: int) -> list[Snapshot]:
         """Ask all neighbours, and take the client itself as it was before anybody averaged."""

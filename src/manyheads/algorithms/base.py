@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from manyheads.client.client import Batch, Client
 from manyheads.client.plan import WindowPlan
 from manyheads.config.experiment import TrainingConfig
+from manyheads.config.knobs import RunSize
 from manyheads.config.types import Rest
 from manyheads.exchange.confidence import Confidence
 from manyheads.exchange.named_confidences import CONFIDENCES
@@ -92,8 +92,8 @@ class Algorithm:
     takes_means: ClassVar[bool] = False  # whether all that a client collects ends up in one mean
 
     @property
-    def pool_size(self) -> int:
-        """The number of snapshots in a client's pool."""
+    def pool_size(self) -> int | None:
+        """The number of snapshots in a client's pool; None: without defaults that depend on the run."""
         return 0
 
     @property
@@ -104,6 +104,11 @@ class Algorithm:
     @property
     def reads_public_labels(self) -> bool:
         """True if it trains with the labels of the public set."""
+        return False
+
+    @property
+    def measures_with_public_labels(self) -> bool:
+        """True if it reads the labels of the public set, but to measure only: its models are for nothing else."""
         return False
 
     @property
@@ -153,8 +158,8 @@ class Algorithm:
         """Return knobs by the name of what is then sent, less and less; empty if there is no choice."""
         return {}
 
-    def with_defaults(self, classes: int) -> Self:
-        """Return the algorithm with the defaults that depend on the data."""
+    def with_defaults(self, size: RunSize) -> Self:
+        """Return the algorithm with the defaults that depend on the run."""
         return self
 
     def check(self, steps: int, classes: int) -> None:
@@ -205,7 +210,7 @@ class Algorithm:
     def losses(self, client: Client, batch: Batch, step: int) -> dict[str, Tensor]:
         """Return named terms, which are recorded and summed as they are; by default the main head's private task."""
         logits_BHC, _ = client.model(batch.private.images)
-        return {"cross_entropy": cross_entropy(logits_BHC[:, 0], batch.labels)}
+        return {"cross_entropy": client.private_loss(logits_BHC[:, 0], batch.labels)}
 
     def teacher_choices(self, client: Client, batch: Batch) -> TeacherChoices | None:
         """Return who would teach the client on this batch, or None if nobody is chosen."""

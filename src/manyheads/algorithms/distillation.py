@@ -19,6 +19,8 @@ from manyheads.config.types import Select
 from manyheads.exchange.confidence import Confidence
 from manyheads.outputs import Outputs
 
+LEAST_WEIGHT = 1e-20
+
 
 def embedding_loss(
     own: Mapping[int, Tensor],
@@ -81,8 +83,25 @@ def candidates(
     return p_JBKC.detach(), confidence_JBK.detach()
 
 
+def mixture(p_JBKC: Tensor, confidence_JBK: Tensor, confidence: Confidence, sharpness: float) -> Tensor:
+    """Return sum_j w_j p_j over all candidates (B x K x C), where w_j is confidence to the power `sharpness`.
+
+    Divided by its sum over classes it is the target. Who covers a sample counts a little even if not confident at all.
+
+    >>> from manyheads.exchange.named_confidences import CONFIDENCES
+    >>> p_JBKC = torch.tensor([[0.5, 0.5], [0.0, 1.0]])[:, None, None]
+    >>> heard_BKC = mixture(p_JBKC, p_JBKC.amax(-1), CONFIDENCES["max_probability"], sharpness=1.0)
+    >>> heard_BKC / heard_BKC.sum(-1, keepdim=True)
+    tensor([[[0.1667, 0.8333]]])
+    """
+    weight_JBK = confidence.weight(confidence_JBK).pow(sharpness).clamp_min(LEAST_WEIGHT)
+    return (weight_JBK * (confidence_JBK > -torch.inf))[..., None].mul(p_JBKC).sum(0)
+
+
 def choose(confidence_JBK: Tensor, select: Select, uniform_BK: Tensor | None = None) -> Tensor:
     """Return which candidate teaches (B x K): the surest (ties go to the first) or, with `random`, the one drawn.
+
+    In a mixture all of them teach, and the surest counts most.
 
     >>> choose(torch.tensor([0.5, 0.9, 0.9])[:, None, None], "most_confident")
     tensor([[1]])
@@ -95,6 +114,20 @@ def choose(confidence_JBK: Tensor, select: Select, uniform_BK: Tensor | None = N
         drawn_BK = (uniform_BK * number_BK).long().minimum(number_BK - 1)
         return (known_JBK & (known_JBK.cumsum(0) == drawn_BK + 1)).long().argmax(0)
     return confidence_JBK.argmax(0)
+
+
+def prefer_right(p_JBKC: Tensor, confidence_JBK: Tensor, labels: Tensor) -> Tensor:
+    """Return confidences by which a candidate whose most likely class is the label is chosen, if there is one.
+
+    An oracle, for measurements only: it shows how far better choices could go.
+
+    >>> p_JBKC = torch.tensor([[0.1, 0.9], [0.6, 0.4]])[:, None, None]
+    >>> prefer_right(p_JBKC, p_JBKC.amax(-1), torch.tensor([0])).argmax(0)
+    tensor([[1]])
+    """
+    right_JBK = (p_JBKC.argmax(-1) == labels[:, None]) & (confidence_JBK > -torch.inf)
+    place_JBK = confidence_JBK.argsort(dim=0, descending=True, stable=True).argsort(0)  # confidences may have any scale
+    return torch.where(right_JBK, -place_JBK, -place_JBK - len(place_JBK)).to(confidence_JBK.dtype)
 
 
 def targets(p_JBKC: Tensor, confidence_JBK: Tensor, select: Select, uniform_BK: Tensor | None = None) -> Tensor:

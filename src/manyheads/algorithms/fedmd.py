@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from manyheads.algorithms.base import Algorithm, Neighbours, Sends, TableContents
 from manyheads.client.client import Batch, Client
 from manyheads.client.plan import WindowPlan
-from manyheads.config.knobs import FedMDKnobs
+from manyheads.config.knobs import FedMDKnobs, known
 from manyheads.config.types import CHECKED
 from manyheads.data.arrays import Indices
 from manyheads.data.batches import Rows, stream
@@ -44,11 +44,15 @@ class FedMD(FedMDKnobs, Algorithm):
 
     @property
     def _first(self) -> int:
-        return self.first_public_steps + self.first_private_steps
+        return self.first_public_steps + known(self.first_private_steps)
 
     @property
     def _round(self) -> int:
-        return self.digest_steps + self.revisit_steps
+        return self.digest_length + known(self.revisit_steps)
+
+    @property
+    def digest_length(self) -> int:
+        return known(self.digest_steps)
 
     @property
     def sends(self) -> Sends:
@@ -79,7 +83,7 @@ class FedMD(FedMDKnobs, Algorithm):
 
     def extra_evaluations(self, steps: int) -> Mapping[int, str]:
         starts = self.exchange_steps(steps)
-        digested = {start + self.digest_steps: "digest" for start in starts}
+        digested = {start + self.digest_length: "digest" for start in starts}
         return digested | {start + self._round: "revisit" for start in starts}
 
     def collect(self, client: Client, neighbours: Neighbours, step: int) -> list[Snapshot]:
@@ -120,7 +124,7 @@ class FedMD(FedMDKnobs, Algorithm):
                 phase[at] = LABELLED
                 public[at] = self._batch(client, "labelled public", public_size, 0, step)
                 view[at] = self._view(client, step * size // public_size)
-            elif number >= 0 and into < self.digest_steps:
+            elif number >= 0 and into < self.digest_length:
                 phase[at], view[at] = DIGEST, self._view(client, number)
                 subset = subset_of(number)
                 aligned[at] = self._batch(client, "digest", len(subset), number, into)
@@ -142,7 +146,8 @@ class FedMD(FedMDKnobs, Algorithm):
             (batch.public.images, batch.public_labels()) if labelled else (batch.private.images, batch.labels)
         )
         logits_BHC, _ = client.model(images)
-        return {"cross_entropy": cross_entropy(logits_BHC[:, 0], labels), "digest": nothing}
+        loss = cross_entropy if labelled else client.private_loss
+        return {"cross_entropy": loss(logits_BHC[:, 0], labels), "digest": nothing}
 
     def _round_of(self, step: int) -> int:
         return (step - self._first) // self._round
@@ -152,7 +157,8 @@ class FedMD(FedMDKnobs, Algorithm):
         number, into = divmod(step - self._first, self._round)
         if number < 0:
             return max(0, step - self.first_public_steps)
-        return self.first_private_steps + number * self.revisit_steps + max(0, into - self.digest_steps)
+        first, revisit = known(self.first_private_steps), known(self.revisit_steps)
+        return first + number * revisit + max(0, into - self.digest_length)
 
     def _aligned(self, client: Client, number: int) -> Indices:
         """Return a round's part of the public set: the same for everybody, without samples of equal pixels."""

@@ -1,6 +1,5 @@
 """Multi-Headed Distillation (Zhmoginov et al., CVPR 2023)."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -8,14 +7,13 @@ import numpy as np
 import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
-from manyheads.algorithms import distillation
+from manyheads.algorithms import distillation, recall
 from manyheads.algorithms.base import Algorithm, Neighbours, Sends, TableContents, TeacherChoices
 from manyheads.client.client import Batch, Client
 from manyheads.client.plan import WindowPlan
 from manyheads.config.experiment import TrainingConfig
-from manyheads.config.knobs import MHDKnobs
+from manyheads.config.knobs import DEFAULT_TOP_K, MHDKnobs, RunSize, known
 from manyheads.config.types import CHECKED
 from manyheads.errors import ConfigurationError
 from manyheads.exchange.confidence import Confidence
@@ -28,7 +26,6 @@ from manyheads.imports import Trust
 from manyheads.outputs import Outputs
 from manyheads.seeds import generator
 
-DEFAULT_TOP_K = 8
 TABLE_KEYS = ("top_k", "precision", "rest", "send_embedding")  # they only matter for tables of predictions
 
 
@@ -48,14 +45,19 @@ class MHD(MHDKnobs, Algorithm):
 
     @property
     def group_every(self) -> int:
-        return self.average_every
+        return known(self.average_every)
+
+    @property
+    def exchange_every(self) -> int:
+        return known(self.pool_every)
 
     def check_code(self, trust: Trust) -> None:
-        check_confidence(self.confidence, trust)
+        if self.confidence is not None:
+            check_confidence(self.confidence, trust)
 
     @property
     def teacher_confidence(self) -> Confidence:
-        return confidence_named(self.confidence)
+        return confidence_named(self.confidence or "max_probability")
 
     @property
     def teachers_per_step(self) -> int:
@@ -69,7 +71,7 @@ class MHD(MHDKnobs, Algorithm):
         return super().samples_per_step(training) + (3.0 + self.targets_per_step) * training.public_batch_size
 
     def knobs_for_trial(self, steps: int) -> Mapping[str, object]:
-        return {"pool_every": min(self.pool_every, steps - 1)}
+        return {"pool_every": min(self.exchange_every, steps - 1)}
 
     def knobs_for_little_memory(self) -> Mapping[str, object]:
         return {"pool_size": max(2, self.targets_per_step)}
@@ -89,11 +91,12 @@ class MHD(MHDKnobs, Algorithm):
         return found
 
     @property
+    def measures_with_public_labels(self) -> bool:
+        return self.select == "oracle"
+
+    @property
     def compares_embeddings(self) -> bool:
         return self.nu_emb > 0.0 and (self.send_embedding or self.exchange == "weights")
-
-    def with_defaults(self, classes: int) -> "MHD":
-        return self if self.top_k is not None else dataclasses.replace(self, top_k=min(DEFAULT_TOP_K, classes))
 
     def check(self, steps: int, classes: int) -> None:
         if self.exchange == "predictions" and self.top_k is not None and self.top_k > classes:
@@ -104,7 +107,8 @@ class MHD(MHDKnobs, Algorithm):
     def idle_keys(self, classes: int) -> list[str]:
         if self.exchange == "predictions":
             return []
-        usual, own = MHD().with_defaults(classes), self.with_defaults(classes)
+        size = RunSize(steps=1, nodes=1, classes=classes)  # of these keys, one depends on the classes
+        usual, own = MHD().with_defaults(size), self.with_defaults(size)
         return [key for key in TABLE_KEYS if getattr(own, key) != getattr(usual, key)]
 
     def table_contents(self, heads: int, classes: int) -> TableContents | None:
@@ -121,10 +125,10 @@ class MHD(MHDKnobs, Algorithm):
         return TableContents(form, self.compares_embeddings, self.rest)
 
     def rows_per_exchange(self, public_batch_size: int) -> int:
-        return self.pool_every * public_batch_size * self.targets_per_step
+        return self.exchange_every * public_batch_size * self.targets_per_step
 
     def exchange_steps(self, steps: int) -> Sequence[int]:
-        return range(0 if self.pool_start == "initial" else self.pool_every, steps, self.pool_every)
+        return range(0 if self.pool_start == "initial" else self.exchange_every, steps, self.exchange_every)
 
     def prepare(self, client: Client, step: int) -> None:
         """Fit the confidence to the client as it is now."""
@@ -132,6 +136,11 @@ class MHD(MHDKnobs, Algorithm):
 
     @torch.no_grad()
     def memory_fits(self, client: Client, step: int) -> bool:
+        if self._remembers and step > 0:
+            (heads, classes), public = client.model.shape_HC, client.public
+            assert public is not None
+            if not recall.fits(client.memory, len(public), heads - 1, classes, client.state.values):
+                return False
         return self.teacher_confidence.works_with(self.teacher_confidence.loaded(client.memory), client.model)
 
     def collect(self, client: Client, neighbours: Neighbours, step: int) -> list[Snapshot]:
@@ -143,7 +152,7 @@ class MHD(MHDKnobs, Algorithm):
         if not members:
             return []
         if step == 0:
-            asked = [members[entry % len(members)] for entry in range(self.pool_size)]
+            asked = [members[entry % len(members)] for entry in range(known(self.pool_size))]
         else:
             asked = [members[int(generator(client.seed, "asked neighbour", client.index, step).integers(len(members)))]]
         if client.schema is None or client.schema.whole:
@@ -158,7 +167,7 @@ class MHD(MHDKnobs, Algorithm):
         if client.schema is None or client.schema.whole:  # setup/build.py decides when tables are whole
             return []
         pool = [(entry.client, entry.step) for entry in client.pool.entries]
-        return self._ask_about_due_rows(client, neighbours, pool, step - step % self.pool_every)
+        return self._ask_about_due_rows(client, neighbours, pool, step - step % self.exchange_every)
 
     def _ask_about_due_rows(
         self, client: Client, neighbours: Neighbours, pool: Sequence[tuple[int, int]], step: int
@@ -166,7 +175,7 @@ class MHD(MHDKnobs, Algorithm):
         """Ask each snapshot of a pool (owner, step) about the rows for which it is drawn until the next exchange."""
         assert client.schema is not None
         assert client.public is not None
-        stop = min(step + self.pool_every, client.training.steps)
+        stop = min(step + self.exchange_every, client.training.steps)
         if stop <= step:
             return []
         samples_SB, views_SB, _ = client.public.drawn(step, stop, client.training.public_batch_size)
@@ -195,6 +204,10 @@ class MHD(MHDKnobs, Algorithm):
     def plan(self, client: Client, start: int, stop: int) -> WindowPlan:
         """Draw which entries of the pool teach, and with select = "random" which candidates; compute the ramp."""
         training, steps = client.training, range(start, stop)
+        if self._remembers:
+            (heads, classes), public = client.model.shape_HC, client.public
+            assert public is not None
+            recall.begin(client.memory, public, heads - 1, classes, client.state.values)
         drawn = [client.pool.draw(self.targets_per_step, client.seed, client.index, step) for step in steps]
         factors = [distillation.ramp_factor(step, training.steps, self.ramp.hold, self.ramp.rise) for step in steps]
         arrays = {"ramp": np.array(factors)}
@@ -209,10 +222,10 @@ class MHD(MHDKnobs, Algorithm):
         """Return the terms of Eq. 1: the private task on the main head, and both distillations on a public batch."""
         # Apart: together, private and public samples would mix in the BatchNorm statistics.
         (private_BHC, _), (public_BHC, embedding_BE) = client.model.forward_batches(
-            batch.private.images, batch.public.images
+            batch.private.images, batch.public.images, pulls=(1.0, self.pull_of_heads(client.model.shape_HC[0] - 1))
         )
         p_JBKC, confidence_JBK = self._candidates(client, public_BHC.detach(), embedding_BE.detach(), batch.foreign)
-        target_BKC = distillation.targets(p_JBKC, confidence_JBK, self.select, batch.array("uniform"))
+        target_BKC = self._targets(client, batch, p_JBKC, confidence_JBK)
         ramp = batch.number("ramp")
         embedding = embedding_BE.new_zeros(())
         if self.compares_embeddings:
@@ -221,10 +234,39 @@ class MHD(MHDKnobs, Algorithm):
             own_BE = {width: client.model.mapped(embedding_BE, width) for width in sorted(widths)}
             embedding = distillation.embedding_loss(own_BE, foreign.embeddings, foreign.counts, foreign.known)
         return {
-            "cross_entropy": cross_entropy(private_BHC[:, 0], batch.labels),
+            "cross_entropy": client.private_loss(private_BHC[:, 0], batch.labels),
             "embedding": ramp * self.nu_emb * embedding,
             "prediction": ramp * self.nu_aux * distillation.prediction_loss(public_BHC, target_BKC),
         }
+
+    def _targets(self, client: Client, batch: Batch, p_JBKC: Tensor, confidence_JBK: Tensor) -> Tensor:
+        """Return what each auxiliary head learns: of a mixture also what was heard when a sample was seen before."""
+        if self.select == "mixture":
+            heard_BKC = distillation.mixture(p_JBKC, confidence_JBK, self.teacher_confidence, self.sharpness)
+            if self.remember > 0.0:
+                assert client.public is not None
+                samples = batch.public.samples
+                heard_BKC = recall.add_heard(client.memory, client.public, samples, heard_BKC, self.remember)
+            return heard_BKC / heard_BKC.sum(-1, keepdim=True)
+        if self.select == "oracle":
+            confidence_JBK = distillation.prefer_right(p_JBKC, confidence_JBK, batch.public_labels())
+        return distillation.targets(p_JBKC, confidence_JBK, self.select, batch.array("uniform"))
+
+    @property
+    def _remembers(self) -> bool:
+        return self.select == "mixture" and self.remember > 0.0
+
+    def pull_of_heads(self, auxiliary_heads: int) -> float:
+        """Return what the gradient that auxiliary heads send into the backbone is multiplied by.
+
+        They learn at the rate nu_aux, and pull with `pull` all together, however many there are.
+
+        >>> MHD(nu_aux=3.0, pull=3.0).pull_of_heads(4), MHD(nu_aux=3.0, pull="sum").pull_of_heads(4)
+        (0.25, 1.0)
+        """
+        if self.pull == "sum" or self.nu_aux == 0.0:
+            return 1.0
+        return self.pull / (self.nu_aux * auxiliary_heads)
 
     def _candidates(
         self, client: Client, logits_BHC: Tensor, embedding_BE: Tensor, foreign: Sequence[Outputs]
@@ -246,6 +288,8 @@ class MHD(MHDKnobs, Algorithm):
             return None
         logits_BHC, embedding_BE = client.model(batch.public.images)
         p_JBKC, confidence_JBK = self._candidates(client, logits_BHC, embedding_BE, batch.foreign)
+        if self.select == "oracle":
+            confidence_JBK = distillation.prefer_right(p_JBKC, confidence_JBK, batch.public_labels())
         choice_BK = distillation.choose(confidence_JBK, self.select, batch.array("uniform"))
         others = [snapshot.client for snapshot in batch.teachers]
         teachers_J = [client.index, *others, *(others if self.same_level else []), client.index][: len(p_JBKC)]

@@ -32,9 +32,11 @@ from manyheads.config.experiment import Experiment
 from manyheads.console import Screen
 from manyheads.engine.cores import usable_cores
 from manyheads.engine.options import EngineOptions
-from manyheads.errors import Interrupted, Stopped
+from manyheads.errors import ConfigurationError, Interrupted, Stopped
 from manyheads.export.place import default_folder
 from manyheads.files import write_whole
+from manyheads.report.advice import read_settings
+from manyheads.report.beside import gain_table, ways_table, worth_text
 from manyheads.report.mark import check_replaceable
 from manyheads.report.sentences import after_text, collapse_text, deploy_text, differences_text, no_gain_text, time_text
 from manyheads.report.tables import compare_table, hop_table, run_table, seeds_table
@@ -43,7 +45,9 @@ from manyheads.report.text import bytes_text
 from manyheads.runs.manifest import read_manifest
 from manyheads.runs.read import check_new_folder, check_no_run, client_number, read_experiment, read_start, read_summary
 from manyheads.runs.summary import Summary
+from manyheads.studies.beside import ALONE, plan_beside, ways_given
 from manyheads.studies.demo import DEMO_OUT, demo_runs, demo_text, remove_earlier_demo
+from manyheads.studies.paper.keys import slug
 from manyheads.studies.series import (
     check_same_experiment,
     plot_if_missing,
@@ -56,6 +60,7 @@ if TYPE_CHECKING:
     from manyheads.training.result import Result
 
 
+ONE_SEED = "One seed: differences of a few points may be chance; --seeds 3 shows the spread."
 AGAIN = "stopped; the same command runs the demo from its beginning"
 
 
@@ -101,6 +106,10 @@ def run(
     experiment: ExperimentFile,
     settings: Overrides = None,
     seeds: Seeds = 1,
+    beside: Annotated[
+        str | None,
+        typer.Option(metavar="WAY,...", help="Train them in other ways, too, and say what is gained: separate, ..."),
+    ] = None,
     out: Annotated[str | None, typer.Option(metavar="FOLDER", help="The run folder.", show_default="runs/NAME")] = None,
     *,
     options: EngineOptions,
@@ -110,6 +119,9 @@ def run(
     screen, loaded = Screen(quiet), Experiment.load(experiment, settings or ())
     check_seeds(seeds, loaded.seed)
     folder = folder_given(out) or Path("runs") / experiment.stem
+    if beside is not None:
+        _run_beside(screen, loaded, ways_given(beside, loaded.algorithm.name), seeds, folder, options)
+        return
     if seeds > 1:
         _run_seeds(screen, loaded, seeds, folder, options)
         return
@@ -138,7 +150,38 @@ def _run_seeds(screen: Screen, loaded: Experiment, seeds: int, folder: Path, opt
     except Interrupted:
         raise Stopped("stopped and saved; the same command continues with this seed and the next ones") from None
     screen.show(seeds_table(summaries))
+    if warning := no_gain_text(summaries, read_settings(folder / f"seed-{loaded.seed}")):
+        screen.say(warning)
     screen.say(f"Runs: {folder}/seed-*")
+
+
+def _run_beside(
+    screen: Screen, loaded: Experiment, ways: Sequence[str], seeds: int, folder: Path, options: EngineOptions
+) -> None:
+    """Train the same clients in several ways, and say what joining gains."""
+    check_no_run(folder)
+    check_early(loaded, options)
+    plan = plan_beside(loaded, ways, seeds, folder)
+    summaries: dict[str, list[Summary]] = {run.way: [] for run in plan.runs}
+    try:
+        for run, title in zip(plan.runs, plan.titles(seeds=seeds > 1), strict=True):
+            fitting = options.for_nodes(len(run.experiment.groups) or run.experiment.clients)
+            summaries[run.way].append(run_or_continue(screen, run.experiment, run.folder, fitting, title=title))
+    except Interrupted:
+        raise Stopped("stopped and saved; the same command continues where it stopped") from None
+    alone, joined = summaries.get("separate"), next((way for way in summaries if way not in ALONE), None)
+    if alone is not None and joined is not None:
+        screen.show(gain_table(alone, summaries[joined]))
+    if len(summaries) > 2 or plan.missing or alone is None or joined is None:
+        screen.show(ways_table(summaries, plan.missing))
+    if alone is not None and joined is not None:
+        settings = read_settings(next(run.folder for run in plan.runs if run.way == joined))
+        screen.say(worth_text(alone, summaries[joined], settings))
+    else:
+        screen.say("What joining gains is the difference between separate and another way; name both.")
+    if seeds == 1:
+        screen.say(ONE_SEED)
+    screen.say(f"Runs: {', '.join(dict.fromkeys(str(folder / slug(way)) for way in summaries))}")
 
 
 @engine_options(engine=AS_STARTED, device=AS_STARTED, precision=AS_STARTED)
@@ -230,7 +273,6 @@ def frontier(
     from manyheads.report.frontier_figure import frontier_figure
     from manyheads.setup.resolve import resolve
     from manyheads.studies.frontier import frontier_points
-    from manyheads.studies.paper.keys import slug
 
     loaded = resolve(started)
     made = frontier_points(loaded.experiment, loaded.dataset.classes)
@@ -251,7 +293,7 @@ def frontier(
         for name, cell in made.items()
     ]
     if seeds == 1:
-        screen.say("One seed: differences of a few points may be chance; --seeds 3 shows the spread.")
+        screen.say(ONE_SEED)
     save_figure(frontier_figure(points), folder / "frontier.png")
     screen.say(f"Picture: {folder / 'frontier.png'}. Runs: {folder}/*/seed-*")
 
@@ -266,17 +308,26 @@ def export(
     out: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="The new folder.", show_default="RUN/exports/NAME")
     ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            help="private or shared; what is exported for the shared task says nothing of the client's own labels.",
+            show_default="both",
+        ),
+    ] = None,
     trust_code: TrustCode = False,
     quiet: Quiet = False,
 ) -> None:
     """Write a client's model as files with a model card, for `manyheads.load_model`."""
+    if task not in (None, "private", "shared"):
+        raise ConfigurationError(f"--task {task}: unknown task; private or shared")
     number = client_number(folder, client_given(client))
     place = folder_given(out) or default_folder(folder, number)
     check_new_folder(place)
     read_manifest(folder, ended=True)
     from manyheads.export.write import export as export_model
 
-    card = export_model(folder, number, place, trust_code=trust_code)
+    card = export_model(folder, number, place, task=task, trust_code=trust_code)
     Screen(quiet).say(f"{place}: {card['name']}, {card['heads']} heads, {len(card['classes'])} classes; see README.md")
 
 
@@ -290,7 +341,7 @@ def _show_result(screen: Screen, result: "Result", folder: Path, *, profile: boo
         screen.say(f"warning: {text}")
     if len(summary.shared_accuracy) > 1:
         screen.say(deploy_text(summary))
-    if warning := no_gain_text(summary):
+    if warning := no_gain_text([summary], read_settings(folder)):
         screen.say(warning)
     screen.say(
         f"{summary.steps} steps in {summary.seconds:.1f} s "

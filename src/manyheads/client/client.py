@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from manyheads.client.plan import WindowPlan
 from manyheads.config.experiment import TrainingConfig
@@ -128,6 +129,7 @@ class Client:
     pool: Pool
     clients: int  # their number
     origin: Origin  # of its snapshots
+    log_prior_C: Tensor | None = None  # tau log prior of its labels (balance.py); None: not balanced
     bytes_received: int = 0
     refused: int = 0  # answers of others that could not be used
     owners_keeping: set[int] = field(default_factory=set)  # clients that keep a snapshot that this one asks about again
@@ -149,6 +151,14 @@ class Client:
     def schema(self) -> TableSchema | None:
         """The schema of tables of predictions, if these are exchanged."""
         return self.origin.schema
+
+    def with_prior(self, logits_xC: Tensor) -> Tensor:
+        """Return logits for the private task: plain ones answer as if labels were even, so the prior is added."""
+        return logits_xC if self.log_prior_C is None else logits_xC + self.log_prior_C
+
+    def private_loss(self, logits_BC: Tensor, labels: Tensor) -> Tensor:
+        """Return the cross-entropy of a head on private samples, with balance (`training.balance`)."""
+        return cross_entropy(self.with_prior(logits_BC), labels)
 
     def snapshot(self, step: int) -> WeightsSnapshot:
         """Return this client as it is now."""

@@ -45,11 +45,12 @@ class LiveState:
 def live_state(client: Client, *, copied: bool = False) -> LiveState:
     """Return the parts of a client as they are now; a copy stays so while the client trains on."""
     changing = {**checkpoint(client.state), "momentum": client.momentum}
+    memory = {f"{MEMORY}{name}": tensor for name, tensor in client.memory.items()}
+    changing |= memory
     if copied:
         changing = {name: tensor.detach().clone() for name, tensor in changing.items()}
-    memory = {f"{MEMORY}{name}": tensor for name, tensor in client.memory.items()}  # replaced, never written to
     return LiveState(
-        {**changing, **memory},
+        changing,
         client.state.describe(),
         tuple(client.pool.entries),
         tuple(client.owner.kept.values()),

@@ -15,8 +15,10 @@ from pydantic import (
     Field,
     ValidationError,
     field_validator,
+    model_validator,
 )
 
+from manyheads.config.as_printed import filled_in, without_printed
 from manyheads.config.data import DataConfig
 from manyheads.config.messages import explain, known_keys
 from manyheads.config.toml import apply_override, check_values, parse, read_text, sets_name, without_none
@@ -33,6 +35,8 @@ from manyheads.config.types import (
 )
 from manyheads.errors import ConfigurationError
 from manyheads.printable import shortened
+
+WARMUP_SHARE, EVALUATIONS = 20, 4  # by default: steps for one of warm-up, and evaluations in a run
 
 
 class AlgorithmConfig(OpenSection):
@@ -92,16 +96,23 @@ class TrainingConfig(Section):
     batch_size: Annotated[int, Field(ge=2)] = 128  # BatchNorm cannot learn from one sample
     public_batch_size: Annotated[int, Field(ge=2)] = 128
     learning_rate: Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)] = 0.05
-    warmup_steps: Count = 200
+    warmup_steps: Count = -1  # a twentieth of the steps
     schedule: Literal["cosine", "constant"] = "cosine"
     momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.9
     weight_decay: Annotated[float, Field(ge=0.0, le=1e6)] = 5e-4
+    balance: Annotated[float, Field(ge=0.0, le=10.0, allow_inf_nan=False)] = 1.0  # how far labels count as even
     log_every: Positive = 50  # the longest window: losses are recorded at its end, and a stop drops no more than one
     save_seconds: NonNegative = 60.0
 
+    @model_validator(mode="after")
+    def _follow_steps(self) -> "TrainingConfig":
+        if "warmup_steps" not in self.model_fields_set:
+            self.__dict__["warmup_steps"] = self.steps // WARMUP_SHARE
+        return self
+
 
 class EvaluateConfig(Section):
-    every: Positive = 1_000
+    every: Positive | None = None  # None: a quarter of the steps
     probe: bool = False  # at the end: what a fresh linear head on each frozen embedding reaches
     relations: bool | None = None  # measure every pair of clients, too; None: if there are few clients
 
@@ -126,6 +137,11 @@ class Experiment(Section):
     training: TrainingConfig = TrainingConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
 
+    @property
+    def evaluate_every(self) -> int:
+        """The steps between two evaluations."""
+        return self.evaluate.every or max(1, self.training.steps // EVALUATIONS)
+
     def __init__(self, **values: Any) -> None:
         try:
             super().__init__(**values)
@@ -141,16 +157,25 @@ class Experiment(Section):
         return cls.from_toml(read_text(Path(path)), str(path), overrides)
 
     @classmethod
+    def of_run(cls, path: Path) -> "Experiment":
+        """Read the file of a run folder; what it is too old to have means what it meant then."""
+        return cls(**filled_in(cls._values(read_text(path), str(path))))
+
+    @classmethod
     def from_toml(cls, text: str, name: str = "experiment", overrides: Iterable[str] = ()) -> "Experiment":
         """Read TOML text, which errors call `name`."""
-        try:
-            values = parse(text)
-        except ValueError as error:
-            raise ConfigurationError(f"{name}: not valid TOML: {error}") from None
+        values = cls._values(text, name)
         # A new name comes first, because it drops the keys that belonged to the old one.
         for override in sorted(overrides, key=lambda text: not sets_name(text)):
             apply_override(values, override)
         return cls(**values)
+
+    @staticmethod
+    def _values(text: str, name: str) -> dict[str, Any]:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise ConfigurationError(f"{name}: not valid TOML: {error}") from None
 
     def with_values(self, **values: Any) -> "Experiment":
         """Return the same experiment with some keys replaced; sections are dicts and are merged key by key.
@@ -159,7 +184,7 @@ class Experiment(Section):
         >>> digits.with_values(seed=1, training={"steps": 100}).training.steps
         100
         """
-        merged = self.model_dump()
+        merged = self.model_dump(exclude_unset=True)
         for key, value in values.items():
             if isinstance(value, Mapping) and isinstance(merged.get(key), dict):
                 changed_name = key != "data" and "name" in value and value["name"] != merged[key].get("name")
@@ -197,8 +222,9 @@ class Experiment(Section):
     def fingerprint(self, *, seed: bool = True) -> str:
         """Return a hash of every key that decides numbers (how often to save does not), with or without the seed.
 
-        Only what differs from the defaults is hashed, so a new key leaves the hashes of older experiments as they are.
+        Only what differs from the defaults is hashed, and where these have changed, from the printed ones. So a new
+        key leaves the hashes of older experiments as they are.
         """
         without: dict[str, Any] = {"training": {"save_seconds"}, **({} if seed else {"seed": True})}
-        values = self.model_dump(exclude=without, exclude_defaults=True)
+        values = without_printed(self.model_dump(exclude=without, exclude_defaults=True), self.model_dump())
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

@@ -1,8 +1,10 @@
 """The knobs of the algorithms that come with the package: known without PyTorch, so that a mistake is told at once."""
 
-from typing import Any, Literal
+from dataclasses import dataclass as plain_dataclass
+from dataclasses import replace
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from manyheads.config.experiment import AlgorithmConfig
@@ -15,6 +17,7 @@ from manyheads.config.types import (
     NonNegative,
     Positive,
     Precision,
+    Pull,
     Rest,
     Section,
     Select,
@@ -22,12 +25,39 @@ from manyheads.config.types import (
 )
 from manyheads.errors import ConfigurationError
 
+POOL_SHARE, GROUP_SHARE, AVERAGING_SHARE = 300, 80, 100  # by default: exchanges or averagings in a run
+DEFAULT_TOP_K = 8
+
+
+@plain_dataclass(frozen=True)
+class RunSize:
+    """The numbers of a run on which defaults depend."""
+
+    steps: int
+    nodes: int  # of the graph: clients, or groups
+    classes: int
+    grouped: bool = False
+
+    def share(self, parts: int) -> int:
+        """Return a part of the steps, at least one step.
+
+        >>> RunSize(steps=600, nodes=8, classes=10).share(300)
+        2
+        """
+        return max(1, self.steps // parts)
+
+
+def known(value: int | None) -> int:
+    """Return a knob that follows the schedule; `with_defaults` has filled it in."""
+    assert value is not None, "with_defaults fills this in"
+    return value
+
 
 class Ramp(Section):
     """The ramp of the distillation terms: zero for the first `hold` of all steps, rising over the next `rise`."""
 
-    hold: Fraction = 0.1
-    rise: Fraction = 0.3
+    hold: Fraction = 0.0
+    rise: Fraction = 0.0
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -39,22 +69,25 @@ class MHDKnobs:
     precision: Precision = "float16"
     rest: Rest = "spread"
     send_embedding: bool = True
-    nu_emb: NonNegative = 1.0
-    nu_aux: NonNegative = 3.0
+    nu_emb: NonNegative = 0.1
+    nu_aux: NonNegative = 10.0  # how fast the auxiliary heads learn
+    pull: Pull = 0.3  # how hard all of them together pull at the backbone; the private task pulls with 1
     targets_per_step: Entries = 1
-    pool_size: Entries = 8
-    pool_every: Positive = 100
+    pool_size: Entries | None = None  # one entry for each node of the graph
+    pool_every: Positive | None = None  # a 300th of the steps
     pool_start: Literal["initial", "empty"] = "initial"
-    confidence: str = "max_probability"
-    select: Select = "most_confident"
+    confidence: str | None = None  # density; max_probability where clients form groups
+    select: Select = "mixture"
+    sharpness: NonNegative = 8.0  # in a mixture, weights are confidence to this power
+    remember: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.9  # of what was heard about a sample when it was seen before
     same_level: bool = False
     self_target: bool = False
     ramp: Ramp = Ramp()
-    average_every: Positive = 50  # within groups
+    average_every: Positive | None = None  # within groups; an 80th of the steps
 
     @model_validator(mode="after")
     def _fits(self) -> "MHDKnobs":
-        if self.targets_per_step > self.pool_size:
+        if self.pool_size is not None and self.targets_per_step > self.pool_size:
             raise ValueError(
                 f"targets_per_step = {self.targets_per_step}: at most pool_size = {self.pool_size} can be drawn"
             )
@@ -62,25 +95,49 @@ class MHDKnobs:
             raise ValueError('self_target = true: has no meaning with select = "all", which does not choose')
         return self
 
+    def with_defaults(self, size: RunSize) -> Self:
+        """Return the knobs with the defaults that depend on the run."""
+        return replace(
+            self,
+            top_k=self.top_k or min(DEFAULT_TOP_K, size.classes),
+            pool_size=self.pool_size or max(size.nodes, self.targets_per_step),
+            pool_every=self.pool_every or size.share(POOL_SHARE),
+            average_every=self.average_every or size.share(GROUP_SHARE),
+            confidence=self.confidence or ("max_probability" if size.grouped else "density"),
+        )
+
 
 @dataclass(frozen=True, config=CHECKED)
 class AveragingKnobs:
     """The knobs of averaging: FedAvg and gossip."""
 
-    average_every: Positive = 100
+    average_every: Positive | None = None  # a 100th of the steps
     weighting: Weighting = "samples"
+
+    def with_defaults(self, size: RunSize) -> Self:
+        return replace(self, average_every=self.average_every or size.share(AVERAGING_SHARE))
 
 
 @dataclass(frozen=True, config=CHECKED)
 class FedMDKnobs:
-    """The knobs of FedMD's rounds."""
+    """The knobs of FedMD's rounds. By default there are ten, and before them some steps on private data."""
 
     first_public_steps: Count = 0  # with the labels of the public set
-    first_private_steps: Count = 100
-    digest_steps: Positive = 50
-    revisit_steps: Positive = 50
+    first_private_steps: Count | None = None
+    digest_steps: Positive | None = None
+    revisit_steps: Positive | None = None
     alignment_samples: Positive = 5_000  # of the public set, drawn again each round; all if there are fewer
     nu_digest: NonNegative = 0.3
+
+    def with_defaults(self, size: RunSize) -> Self:
+        """Return the knobs with whole rounds: ten of them, after a twentieth of the steps on private data."""
+        left = size.steps - self.first_public_steps
+        digest = self.digest_steps or size.share(20)
+        revisit = self.revisit_steps or max(1, 9 * size.steps // 200)
+        rounds = max(1, 19 * left // 20 // (digest + revisit))
+        usual = max(0, left - rounds * (digest + revisit))
+        first = usual if self.first_private_steps is None else self.first_private_steps
+        return replace(self, first_private_steps=first, digest_steps=digest, revisit_steps=revisit)
 
 
 @dataclass(frozen=True, config=CHECKED)

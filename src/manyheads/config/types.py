@@ -4,11 +4,23 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
 )
 
 T = TypeVar("T")
+
+
+def _checked_pull(given: object) -> object:
+    number = isinstance(given, int | float) and not isinstance(given, bool)
+    if given != "sum" and not (number and 0.0 <= given <= 1e6):  # type: ignore[operator]
+        raise ValueError(
+            'must be a number from 0 to 1,000,000, or "sum": nu_aux times the number of heads, as in Eq. 5'
+        )
+    return float(given) if isinstance(given, int) else given
+
+
 CHECKED = ConfigDict(strict=True, extra="forbid")  # for dataclasses whose fields are keys
 Positive = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
@@ -23,7 +35,8 @@ Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 NonNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 Precision = Literal["float32", "float16", "uint8"]
 Rest = Literal["spread", "renormalise"]
-Select = Literal["most_confident", "random", "all"]
+Select = Literal["most_confident", "mixture", "random", "all", "oracle"]
+Pull = Annotated[float | Literal["sum"], BeforeValidator(_checked_pull)]
 Weighting = Literal["samples", "uniform"]
 
 

@@ -7,6 +7,7 @@ step t is at positions t * batch_size ... (t + 1) * batch_size, so any window ca
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -133,6 +134,19 @@ class Samples:
         """Return the labels of samples as `Rows` names them."""
         assert self._labels is not None, "an unlabelled set"
         return self._labels[samples]
+
+    @cached_property
+    def _ordered(self) -> Tensor:
+        return self._tensor(np.sort(self.indices))
+
+    @property
+    def first(self) -> Tensor:
+        """The first sample alone."""
+        return self._ordered[:1]
+
+    def places(self, samples: Tensor) -> Tensor:
+        """Return the place of each sample in an array with one entry for each sample of the set."""
+        return torch.searchsorted(self._ordered, samples)
 
     def drawn(
         self, start: int, stop: int, batch_size: int

@@ -61,6 +61,14 @@ class EngineOptions:
             return self
         return replace(self, engine=engine, device=self.device or device)
 
+    def for_nodes(self, nodes: int) -> "EngineOptions":
+        """Return these options for a run that may have fewer clients, or groups, than the one they were given for.
+
+        >>> EngineOptions(engine="parallel", workers=4).for_nodes(1).workers
+        1
+        """
+        return self if self.workers is None else replace(self, workers=min(self.workers, nodes))
+
     def usual_device(self) -> str:
         """Return the device that is meant where none was given."""
         return self.device or ("cuda" if self.engine == "cuda" else "cpu")

@@ -164,7 +164,7 @@ class Worker:
         self._asked, self._answers = {}, {}
 
     def scores(self, part: int) -> list[Scores]:
-        return [score(client.model, self._e.parts[part]) for client in self._e.clients]
+        return [score(client.model, self._e.parts[part], client.log_prior_C) for client in self._e.clients]
 
     def taught(self, start: int, stop: int) -> TeacherTally | None:
         resolved = self._e.resolved

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from statistics import mean
+from dataclasses import dataclass
 from typing import Protocol
 
 from manyheads.errors import ConfigurationError
@@ -11,9 +11,33 @@ from manyheads.evaluation.means import mean_by_head
 
 
 class HeadByTask(Protocol):
-    """A head for each task: a dict, or the part of a summary."""
+    """A head for each task, and whether the client's prior is added for the private one."""
 
-    def __getitem__(self, task: str, /) -> int: ...
+    @property
+    def private(self) -> int: ...
+    @property
+    def shared(self) -> int: ...
+    @property
+    def prior(self) -> bool: ...
+
+
+def adds_prior(head: int | None, task: str, deploy: HeadByTask | None) -> bool:
+    """Tell whether a balanced model's prior is added: for the private task, unless plain logits were found better."""
+    return task == "private" and (head is not None or deploy is None or deploy.prior)
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The head to use for each task, and whether the client's prior is added for the private one."""
+
+    private: int
+    shared: int
+    prior: bool = False
+
+
+def check_task(task: str) -> None:
+    if task not in ("private", "shared"):
+        raise ConfigurationError(f'task = "{task}": unknown task; private or shared')
 
 
 def choose_head(head: int | None, task: str, heads: int, deploy: HeadByTask | None) -> int:
@@ -21,11 +45,10 @@ def choose_head(head: int | None, task: str, heads: int, deploy: HeadByTask | No
 
     Without a validation part it is the main head for the private task and the last head for the shared one.
     """
-    if task not in ("private", "shared"):
-        raise ConfigurationError(f'task = "{task}": unknown task; private or shared')
+    check_task(task)
     if head is None:
-        usual: HeadByTask = {"private": 0, "shared": heads - 1}
-        return int((deploy or usual)[task])
+        chosen = deploy or Recommendation(private=0, shared=heads - 1)
+        return chosen.private if task == "private" else chosen.shared
     if not 0 <= head < heads:
         raise ConfigurationError(f"head = {head}: this model has heads 0 to {heads - 1}")
     return head
@@ -40,23 +63,32 @@ def best_head(accuracy_by_head: Sequence[float]) -> int:
     return max(range(len(accuracy_by_head)), key=lambda head: (accuracy_by_head[head], -head))
 
 
-def head_for_private_task(accuracy_by_head: Sequence[float], samples: float) -> int:
-    """Return the main head, which was trained for this task, unless another is better by more than one standard error.
+def best_candidate(accuracies: Sequence[float], errors: Sequence[float]) -> int:
+    """Return the first candidate unless the best one is better by more than one standard error of the difference.
 
-    >>> head_for_private_task([0.90, 0.92], samples=50), head_for_private_task([0.90, 0.92], samples=5_000)
+    >>> best_candidate([0.90, 0.92], errors=[0.0, 0.03]), best_candidate([0.90, 0.92], errors=[0.0, 0.01])
     (0, 1)
     """
-    best = best_head(accuracy_by_head)
-    share = (accuracy_by_head[best] * samples + 1.0) / (samples + 2.0)
-    error = math.sqrt(share * (1.0 - share) / max(samples, 1.0))
-    return best if accuracy_by_head[best] - accuracy_by_head[0] > error else 0
+    best = best_head(accuracies)
+    return best if accuracies[best] - accuracies[0] > errors[best] else 0
 
 
-def recommended_heads(validation: Evaluation | None, client: int | None = None) -> dict[str, int] | None:
-    """Return the best head for each task, over all clients or for one; None without validation data."""
+def recommended_heads(validation: Evaluation | None, client: int | None = None) -> Recommendation | None:
+    """Return the best head for each task, over all clients or for one; None without validation data.
+
+    The private task may take any head, with the client's prior or without it. First comes what was trained for it: the
+    main head, with the prior if it is balanced.
+    """
     if validation is None:
         return None
     judged = slice(None) if client is None else slice(client, client + 1)  # all clients, or one
-    private, shared = validation.private_accuracy[judged], validation.shared_accuracy[judged]
-    samples = mean(validation.private_samples[judged])
-    return {"private": head_for_private_task(mean_by_head(private), samples), "shared": best_head(mean_by_head(shared))}
+    clients = len(validation.private_accuracy[judged])
+    plain, shared = mean_by_head(validation.private_accuracy[judged]), mean_by_head(validation.shared_accuracy[judged])
+    with_prior = [] if (given := validation.private_with_prior) is None else mean_by_head(given[judged])
+    candidates = with_prior + plain
+    errors = [[math.inf] * len(candidates)] if validation.private_errors is None else validation.private_errors[judged]
+    of_mean = [math.sqrt(sum(error**2 for error in of_all)) / clients for of_all in zip(*errors, strict=True)]
+    chosen = best_candidate(candidates, of_mean)
+    return Recommendation(
+        private=chosen % len(plain), shared=best_head(shared), prior=bool(with_prior) and chosen < len(plain)
+    )

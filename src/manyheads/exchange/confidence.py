@@ -52,6 +52,10 @@ class Confidence(ABC):
         """Return how sure each head is (B x H): as its owner measured, if the outputs say so, or from probabilities."""
         return self.measure(outputs, {}) if outputs.confidence_BH is None else outputs.confidence_BH
 
+    def weight(self, confidence: Tensor) -> Tensor:
+        """Return confidence as a weight in a mixture: not negative, and larger where a head is surer."""
+        return confidence.clamp_min(0.0)
+
     def with_confidence(self, outputs: Outputs, tensors: Tensors) -> Outputs:
         """Return an owner's outputs with the confidence that it measures, if that is fitted and was fitted before."""
         if not (self.fitted and tensors):
@@ -85,9 +89,13 @@ class ProbabilityConfidence(Confidence):
     """A confidence that follows from probabilities (... x C) alone."""
 
     function: Callable[[Tensor], Tensor]
+    negative: bool = False  # whether it is a logarithm
 
     def measure(self, outputs: Outputs, tensors: Tensors) -> Tensor:
         return self.function(outputs.probabilities_BHC)
+
+    def weight(self, confidence: Tensor) -> Tensor:
+        return confidence.exp() if self.negative else super().weight(confidence)
 
 
 def max_probability(p: Tensor) -> Tensor:

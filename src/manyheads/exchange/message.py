@@ -122,7 +122,8 @@ def _check_numbers(table: Table) -> None:
     """Check everything that must be true of any table, whoever reads it."""
     header, arrays = table.header, table.arrays
     who = f"client {header.client}, step {header.step}"
-    p_NHT = arrays["probabilities"].astype(np.float64) / (255.0 if header.form.precision == "uint8" else 1.0)
+    with np.errstate(invalid="ignore"):  # a signalling NaN warns when it is cast; it is refused below
+        p_NHT = arrays["probabilities"].astype(np.float64) / (255.0 if header.form.precision == "uint8" else 1.0)
     for name, values in (("probability", p_NHT), *((n, arrays[n]) for n in ("confidence", "embedding") if n in arrays)):
         if not np.isfinite(values).all():
             raise SnapshotError(diverged_text(header.client, header.step, name))

@@ -12,7 +12,7 @@ from manyheads.imports import Trust, import_named
 
 CONFIDENCES: dict[str, Confidence] = {
     "max_probability": ProbabilityConfidence(max_probability),
-    "entropy": ProbabilityConfidence(entropy),
+    "entropy": ProbabilityConfidence(entropy, negative=True),
     "margin": ProbabilityConfidence(margin),
     "density": DensityConfidence(),
 }

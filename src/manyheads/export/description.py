@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from manyheads.config.experiment import ModelConfig
 from manyheads.errors import RunError
 from manyheads.files import digest, read_file
+from manyheads.runs.summary import Deploy
 
 DESCRIPTION, WEIGHTS = "model.json", "model.safetensors"
 
@@ -23,17 +24,19 @@ class ModelDescription(BaseModel):
     classes: Annotated[list[str], Field(min_length=1, max_length=1_000_000)]
     image_shape: Annotated[list[Annotated[int, Field(ge=1, le=65_536)]], Field(min_length=3, max_length=3)]
     heads: Annotated[int, Field(ge=1, le=10_000)]
-    deploy: dict[str, Annotated[int, Field(ge=0)]] | None
+    deploy: Deploy | None
+    task: Literal["private", "shared"] | None = None  # what it was exported for; None: both
+    log_prior: list[Annotated[float, Field(le=0.0, ge=-1e6)]] | None = None  # of its labels, for the private task
     sha256: str = ""
 
     @model_validator(mode="after")
     def _of_one_model(self) -> Self:
         if self.model.lists:
             raise ValueError("a list of values for the model of a single client")
-        if self.deploy is not None and self.deploy.keys() != {"private", "shared"}:
-            raise ValueError("heads for tasks other than private and shared")
-        if self.deploy is not None and max(self.deploy.values()) >= self.heads:
+        if self.deploy is not None and max(self.deploy.private, self.deploy.shared) >= self.heads:
             raise ValueError("a head that the model does not have")
+        if self.log_prior is not None and len(self.log_prior) != len(self.classes):
+            raise ValueError("a prior of other classes")
         return self
 
 

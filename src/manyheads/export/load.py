@@ -4,10 +4,11 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from manyheads.errors import ConfigurationError, ModelError, RunError
-from manyheads.evaluation.head_choice import choose_head
+from manyheads.evaluation.head_choice import adds_prior, choose_head
 from manyheads.exchange.weights import checkpoint
 from manyheads.export.card import describe
 from manyheads.export.description import DESCRIPTION, WEIGHTS, ModelDescription, description_of, read_description
@@ -61,8 +62,13 @@ def load_model(
         described = description_of(describe(folder, number), folder)
         model = model_of_run(folder, number, described, trust_in_run(folder, trust_code=trust_code))
     chosen = choose_head(head, task, described.heads, described.deploy)
+    if described.task not in (None, task):
+        raise ConfigurationError(f'task = "{task}": {folder} was exported for the {described.task} task only')
+    prior = described.log_prior if adds_prior(head, task, described.deploy) else None
     height, width, channels = described.image_shape
-    return Classifier(model, chosen, described.classes, (height, width, channels))
+    return Classifier(
+        model, chosen, described.classes, (height, width, channels), None if prior is None else torch.tensor(prior)
+    )
 
 
 def model_of_run(folder: Path, number: int, described: ModelDescription, trust: Trust) -> ClientModel:

@@ -16,10 +16,15 @@ from manyheads.runs.read import check_new_folder
 from manyheads.runs.trust import trust_in_run
 
 
-def export(folder: Path, client: int, out: Path, *, trust_code: bool = False) -> dict[str, Any]:
-    """Write model.safetensors, model.json and a model card (README.md) into a new folder."""
+def export(
+    folder: Path, client: int, out: Path, *, task: str | None = None, trust_code: bool = False
+) -> dict[str, Any]:
+    """Write model.safetensors, model.json and a model card (README.md) into a new folder.
+
+    What is exported for the shared `task` says nothing of how frequent the client's labels are.
+    """
     check_new_folder(out)
-    card, trust = describe(folder, client), trust_in_run(folder, trust_code=trust_code)
+    card, trust = describe(folder, client, task), trust_in_run(folder, trust_code=trust_code)
     named = model_of_run(folder, client, description_of(card, folder), trust).state_dict().items()
     # Classifying needs no maps to other clients' embeddings. Tensors are copied because weights may be tied.
     whole = torch.contiguous_format

@@ -14,14 +14,22 @@ from manyheads.models.client_model import ClientModel
 class Classifier(nn.Module):
     """One head of a client's model in evaluation mode, with which it shares its weights."""
 
+    log_prior_C: Tensor | None
+
     def __init__(
-        self, model: ClientModel, head: int, class_names: Sequence[str], image_shape: tuple[int, int, int]
+        self,
+        model: ClientModel,
+        head: int,
+        class_names: Sequence[str],
+        image_shape: tuple[int, int, int],
+        log_prior_C: Tensor | None = None,
     ) -> None:
         super().__init__()
         self.model = model
         self.head = head
         self.class_names = tuple(class_names)
         self.image_shape = image_shape
+        self.register_buffer("log_prior_C", log_prior_C, persistent=False)  # added for the private task
         self.eval()
 
     def forward(self, images: Tensor | NDArray[np.uint8]) -> Tensor:
@@ -34,4 +42,5 @@ class Classifier(nn.Module):
                 f"needed: uint8 (0 to 255), samples x {' x '.join(map(str, self.image_shape))}"
             )
         logits_BHC: Tensor = self.model(model_input(pixels, like.dtype))[0]
-        return logits_BHC[:, self.head]
+        logits_BC = logits_BHC[:, self.head]
+        return logits_BC if self.log_prior_C is None else logits_BC + self.log_prior_C

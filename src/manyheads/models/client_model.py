@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +23,24 @@ from manyheads.models.external import ImageShape, embedding_width, is_external, 
 from manyheads.models.weights import load_weights
 
 CHUNK = 512  # samples of a pass that is not training
+
+
+class ScaledGradient(torch.autograd.Function):
+    """The identity, whose gradient is multiplied by a factor.
+
+    >>> x = torch.ones(1, requires_grad=True)
+    >>> torch.autograd.grad(ScaledGradient.apply(x, 0.25) * 8.0, x)
+    (tensor([2.]),)
+    """
+
+    @staticmethod
+    def forward(ctx: Any, features: Tensor, factor: float | Tensor) -> Tensor:
+        ctx.factor = factor
+        return features.view_as(features)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient * ctx.factor, None
 
 
 class ClientModel(nn.Module):
@@ -56,19 +75,24 @@ class ClientModel(nn.Module):
             {str(width): nn.Linear(embedding_width, width, bias=False) for width in foreign_widths}
         )
 
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits (B x H x C) and embedding (B x E)."""
+    def forward(self, images: Tensor, pull: float | Tensor = 1.0) -> tuple[Tensor, Tensor]:
+        """Return logits (B x H x C) and embedding (B x E).
+
+        `pull` multiplies the gradient that heads send into the backbone: a number, or one for each sample (B x 1).
+        """
         if self.external:  # a copy in the order that most code expects, into which it may write
             images = images.clone(memory_format=torch.contiguous_format)
         features = self.backbone(images)  # B x E x height x width; external: B x E
         embedding_BE = features if self.external else self.mean(features).flatten(1)
         # Position by position, which is the memory order: nothing is copied.
         seen = embedding_BE if self.positions is None else features.permute(0, 2, 3, 1).flatten(1)
+        if isinstance(pull, Tensor) or pull != 1.0:
+            seen = ScaledGradient.apply(seen, pull)  # type: ignore[no-untyped-call]
         return self.heads(seen).unflatten(1, self.shape_HC), embedding_BE
 
-    def forward_batches(self, *images: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Return logits and embeddings of several batches, each with its own BatchNorm statistics."""
-        return [self(batch) for batch in images]
+    def forward_batches(self, *images: Tensor, pulls: Sequence[float] | None = None) -> list[tuple[Tensor, Tensor]]:
+        """Return logits and embeddings of several batches, each with its own BatchNorm statistics and `pull`."""
+        return [self(batch, pull) for batch, pull in zip(images, pulls or [1.0] * len(images), strict=True)]
 
     def mapped(self, embedding_BE: Tensor, width: int) -> Tensor:
         """Map the client's embedding to another width; return it as it is if the width is the same."""

@@ -6,7 +6,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from manyheads.report.text import MAX_ROWS, bytes_text, head_name, keys_text, names_text, percent
+from manyheads.report.advice import RunSettings, advice_text
+from manyheads.report.text import MAX_ROWS, bytes_text, extremes, head_name, keys_text, names_text, percent
 from manyheads.runs.summary import Judged, Summary
 
 
@@ -34,16 +35,42 @@ def probe_text(summary: Summary) -> str | None:
     )
 
 
-def no_gain_text(summary: Summary) -> str | None:
-    """Say that distillation did not help, and what may help, if the last head knows less than the main one."""
-    shared = (summary.validation or summary).shared_accuracy
-    if len(shared) == 1 or shared[-1] >= shared[0]:
+def prior_text(summary: Summary) -> str | None:
+    """Say what private accuracies contain where heads are balanced."""
+    if summary.private_with_prior is None:
         return None
-    return (
-        f"Distillation did not help here: the shared accuracy of the last head is {percent(shared[-1])} %, that of the "
-        f"main head {percent(shared[0])} %. Too few steps, overconfident teachers ({summary.algorithm}: try "
-        "algorithm.confidence=density, or look at who taught whom), or too few public samples?"
-    )
+    return "private: heads answer as if labels were even, so each client's own label frequencies are added."
+
+
+def no_gain_text(summaries: Sequence[Summary], settings: RunSettings) -> str | None:
+    """Say that distillation did not help, and what to change first, if no better head than the main one is recommended.
+
+    Numbers are those of the table above it: of the test part, means over clients and over the seeds of `summaries`.
+    """
+    shared, validation = _mean_shared(summaries), [s.validation for s in summaries if s.validation is not None]
+    if len(shared) == 1:
+        return None
+    last = len(shared) - 1
+    head = extremes(_mean_shared(validation))[0] if validation else last
+    if head == 0:
+        found = (
+            f"validation data recommend the main head, which nobody teaches, for the shared task (shared accuracy: "
+            f"main {percent(shared[0])} %, {head_name(last)} {percent(shared[-1])} %)"
+        )
+    elif shared[head] < shared[0]:
+        which = "recommended for the shared task" if validation else "the last one"
+        found = (
+            f"the shared accuracy of {head_name(head)}, {which}, is {percent(shared[head])} %, that of the main head, "
+            f"which nobody teaches, {percent(shared[0])} %"
+        )
+    else:
+        return None
+    return f"Distillation did not help here: {found}. Change first: {advice_text(settings)}."
+
+
+def _mean_shared(judged: Sequence[Judged]) -> list[float]:
+    """Return the shared accuracy by head, as a mean over runs."""
+    return [mean(column) for column in zip(*(own.shared_accuracy for own in judged), strict=True)]
 
 
 def deploy_text(summary: Summary) -> str:
@@ -51,8 +78,10 @@ def deploy_text(summary: Summary) -> str:
     deploy = summary.deploy
     if deploy is None:
         return "No head is recommended, because test data must not decide that; set data.validation_fraction = 0.1."
+    plain = summary.private_with_prior is not None and not deploy.prior
+    how = ", without its owner's label frequencies" if plain else ""
     return (
-        f"On average, head {deploy.private} ({head_name(deploy.private)}) is best for the private task and "
+        f"On average, head {deploy.private} ({head_name(deploy.private)}{how}) is best for the private task and "
         f"head {deploy.shared} ({head_name(deploy.shared)}) for the shared one (chosen on validation data; "
         "summary.json and manyheads export have the choice for each client)."
     )
@@ -75,7 +104,7 @@ def collapse_text(collapsed: Sequence[Sequence[int]], class_names: Sequence[str]
 def after_text(summary: Summary) -> list[str]:
     """Return a line for each state in which an algorithm is evaluated, with means over clients."""
     return [
-        f"after {state}: private{_of_head(judged, 0)} {percent(judged.private_accuracy[0])} %, "
+        f"after {state}: private{_of_head(judged, 0)} {percent(judged.private_task[0])} %, "
         f"shared{_of_head(judged, -1)} {percent(judged.shared_accuracy[-1])} %"
         for state, judged in summary.after.items()
     ]

@@ -6,7 +6,7 @@ from statistics import mean, stdev
 from rich.table import Table
 
 from manyheads.printable import printable
-from manyheads.report.sentences import probe_text
+from manyheads.report.sentences import prior_text, probe_text
 from manyheads.report.text import (
     MAX_ROWS,
     TASKS,
@@ -28,7 +28,7 @@ def run_table(summary: Summary) -> Table:
     For many clients show the mean, the spread, and the best and the worst client by the head meant for the task.
     """
     many = len(summary.clients) > MAX_ROWS
-    notes = (_extremes_text(summary) if many else None, probe_text(summary))
+    notes = (_extremes_text(summary) if many else None, prior_text(summary), probe_text(summary))
     table = Table(
         title=f"Test accuracy in % ({method_text(summary)}, {summary.steps} steps, seed {summary.seed})",
         caption="\n".join(filter(None, notes)) or None,
@@ -158,7 +158,7 @@ def _accuracy_cells(summaries: Sequence[Judged], heads: int) -> list[str]:
     """Return private accuracy of the main head and shared accuracy of each head; empty for heads of other runs."""
     columns = zip(*(summary.shared_accuracy for summary in summaries), strict=True)
     shared = [mean_and_spread(column) for column in columns]
-    private = mean_and_spread([summary.private_accuracy[0] for summary in summaries])
+    private = mean_and_spread([summary.private_task[0] for summary in summaries])
     return [private, *shared, *[""] * (heads - len(shared))]
 
 

@@ -17,7 +17,7 @@ OF_THESE_RIGHT = "of these\nright"
 
 def accuracy(judged: Judged, task: str) -> list[float]:
     """Return the accuracies by head for one of `TASKS`."""
-    return judged.private_accuracy if task == "private" else judged.shared_accuracy
+    return judged.private_task if task == "private" else judged.shared_accuracy
 
 
 def extremes(values: Sequence[float]) -> tuple[int, int]:

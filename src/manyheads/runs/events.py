@@ -17,6 +17,7 @@ from manyheads.runs.stored import (
     Stored,
     check_below,
     check_shape,
+    for_private_task,
 )
 
 
@@ -86,6 +87,7 @@ class EvaluationEvent(_Happened):
     part: Literal["validation", "test"]
     after: str | None = None  # the state in which the algorithm is evaluated, if it has several
     private_accuracy: Annotated[list[ByHead], Field(min_length=1)]
+    private_with_prior: list[ByHead] | None = None  # where clients' priors are added to the logits; None: not balanced
     shared_accuracy: list[ByHead]
     # Mean over pairs of clients, by hops from the owner of the data to the evaluated client; "none": there is no path.
     by_hop: dict[Hops, ByHead] | None = None
@@ -95,6 +97,7 @@ class EvaluationEvent(_Happened):
     def _fits(self) -> Self:
         heads = len(self.private_accuracy[0])
         check_shape("private_accuracy", self.private_accuracy, self.clients, heads)
+        check_shape("private_with_prior", self.private_with_prior or self.private_accuracy, self.clients, heads)
         check_shape("shared_accuracy", self.shared_accuracy, self.clients, heads)
         for by_head in (self.by_hop or {}).values():
             check_shape("by_hop", by_head, heads)
@@ -106,6 +109,11 @@ class EvaluationEvent(_Happened):
     @property
     def clients(self) -> int:
         return len(self.private_accuracy)
+
+    @property
+    def private_task(self) -> list[ByHead]:
+        """The accuracies at the private task: with clients' priors if there are any."""
+        return for_private_task(self.private_accuracy, self.private_with_prior)
 
 
 class TaughtCounts(Stored):

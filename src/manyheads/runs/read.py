@@ -51,7 +51,7 @@ def read_experiment(folder: Path) -> Experiment:
     path = folder / "experiment.toml"
     if not path.is_file():
         raise RunError(f"{folder}: not a run folder (it has no experiment.toml)")
-    return Experiment.load(path)
+    return Experiment.of_run(path)
 
 
 def read_start(folder: Path) -> StartEvent | None:

@@ -47,6 +47,12 @@ class Stored(BaseModel):
 
 
 S = TypeVar("S", bound=Stored)
+T = TypeVar("T")
+
+
+def for_private_task(plain: list[T], with_prior: list[T] | None) -> list[T]:
+    """Return accuracies at the private task: of balanced heads with the client's prior, of others as they are."""
+    return plain if with_prior is None else with_prior
 
 
 def parse_json(content: bytes, where: object) -> dict[str, Any]:

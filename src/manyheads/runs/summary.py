@@ -17,6 +17,7 @@ from manyheads.runs.stored import (
     Width,
     check_below,
     check_shape,
+    for_private_task,
 )
 
 
@@ -24,7 +25,13 @@ class Accuracies(Stored):
     """Accuracies by head, as fractions: those of one client, or means over clients."""
 
     private_accuracy: ByHead
+    private_with_prior: ByHead | None = None  # where the client's prior is added to the logits; None: not balanced
     shared_accuracy: ByHead
+
+    @property
+    def private_task(self) -> ByHead:
+        """The accuracy at the private task: with the prior if there is one."""
+        return for_private_task(self.private_accuracy, self.private_with_prior)
 
 
 class Deploy(Stored):
@@ -32,6 +39,7 @@ class Deploy(Stored):
 
     private: Count
     shared: Count
+    prior: bool = False  # for the private task, the client's prior is added to that head's logits
 
 
 class ClientSummary(Stored):
@@ -47,11 +55,17 @@ class ClientSummary(Stored):
     samples: Count
     primary_labels: list[Count]
     private_accuracy: ByHead
+    private_with_prior: ByHead | None = None
     shared_accuracy: ByHead
     validation: Accuracies | None = None
     bytes_received: Count | None = None
     refused: Count = 0  # others' answers that could not be used
     deploy: Deploy | None = None
+
+    @property
+    def private_task(self) -> ByHead:
+        """The accuracy at the private task: with the prior if there is one."""
+        return for_private_task(self.private_accuracy, self.private_with_prior)
 
 
 class Summary(Stored):
@@ -77,6 +91,7 @@ class Summary(Stored):
     seconds: NonNegative
     client_steps_per_second: NonNegative = 0.0
     private_accuracy: ByHead
+    private_with_prior: ByHead | None = None
     shared_accuracy: ByHead
     validation: Accuracies | None = None
     deploy: Deploy | None
@@ -90,6 +105,11 @@ class Summary(Stored):
     bytes_received_total: Count | None = None
     clients: Annotated[list[ClientSummary], Field(min_length=1)]
     time: dict[str, NonNegative] = Field(default_factory=dict)  # where the seconds went
+
+    @property
+    def private_task(self) -> ByHead:
+        """The accuracy at the private task: with clients' priors if there are any."""
+        return for_private_task(self.private_accuracy, self.private_with_prior)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -130,4 +150,5 @@ Judged = Summary | ClientSummary | Accuracies
 def _check_heads(judged: Judged | None, heads: int) -> None:
     if judged is not None:
         check_shape("private_accuracy", judged.private_accuracy, heads)
+        check_shape("private_with_prior", judged.private_with_prior or judged.private_accuracy, heads)
         check_shape("shared_accuracy", judged.shared_accuracy, heads)

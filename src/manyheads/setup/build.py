@@ -6,7 +6,9 @@ from functools import cached_property, partial
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from manyheads.client.balance import log_prior
 from manyheads.client.client import Client
 from manyheads.config.experiment import Experiment
 from manyheads.data.arrays import ImageSet, Indices
@@ -88,7 +90,7 @@ class _Builder:
         dataset, clients = resolved.dataset, range(resolved.experiment.clients)
         self._pixels: dict[int, Pixels] = {}  # by array: parts may share one
         self._first = {client: group[0] for group in resolved.groups for client in group}
-        self._pools = {client: Pool(resolved.algorithm.pool_size) for client in clients}
+        self._pools = {client: Pool(resolved.algorithm.pool_size or 0) for client in clients}
         self._label_counts = resolved.label_counts()
         self._tables = resolved.algorithm.table_contents(resolved.heads, dataset.classes)
         self._replicas: dict[object, Replica] = {}  # by architecture
@@ -117,7 +119,12 @@ class _Builder:
             pool=self._pools[first],
             clients=experiment.clients,
             origin=self.origins[index],
+            log_prior_C=self._log_prior(counts),
         )
+
+    def _log_prior(self, counts: NDArray[np.int64]) -> torch.Tensor | None:
+        balance = self.resolved.experiment.training.balance
+        return torch.from_numpy(log_prior(counts, balance)).to(self._device, self._dtype) if balance else None
 
     @cached_property
     def origins(self) -> list[Origin]:

@@ -57,4 +57,4 @@ def _longest_window(resolved: ResolvedExperiment) -> int:
     experiment = resolved.experiment
     edges = sorted({0, *resolved.exchange_steps, experiment.training.steps})
     apart = max((stop - start for start, stop in itertools.pairwise(edges)), default=1)
-    return min(apart, experiment.training.log_every, experiment.evaluate.every)
+    return min(apart, experiment.training.log_every, experiment.evaluate_every)

@@ -4,12 +4,21 @@ import math
 
 import numpy as np
 
+from manyheads.evaluation.accuracy import effective_samples
 from manyheads.setup.resolved import ResolvedExperiment
+
+FEW_SAMPLES = 10  # on fewer, the choice of a head is mostly chance
 
 
 def notes_of(resolved: ResolvedExperiment) -> list[str]:
     """Return the notes before training: about files, duplicate images and odd settings."""
-    return [*resolved.problems, *resolved.dataset.notes, *_duplicates(resolved), *_odd_settings(resolved)]
+    return [
+        *resolved.problems,
+        *resolved.dataset.notes,
+        *_duplicates(resolved),
+        *_odd_settings(resolved),
+        *_little_validation(resolved),
+    ]
 
 
 def _odd_settings(resolved: ResolvedExperiment) -> list[str]:
@@ -41,6 +50,25 @@ def _odd_settings(resolved: ResolvedExperiment) -> list[str]:
             'data.primary_labels.assignment = "even" leaves none out'
         )
     return found
+
+
+def _little_validation(resolved: ResolvedExperiment) -> list[str]:
+    """Return a note if clients choose their heads on very few validation samples of their own task."""
+    validation, train = resolved.split.validation, resolved.dataset.train
+    if len(validation) == 0:
+        return []
+    by_kind = np.bincount(resolved.kinds(train)[validation], minlength=resolved.number_of_kinds)
+    clients = range(resolved.experiment.clients)
+    samples = [effective_samples(resolved.kind_weights(client), by_kind) for client in clients]
+    few = [client for client in clients if samples[client] < FEW_SAMPLES]
+    if not few:
+        return []
+    least = min(few, key=lambda client: samples[client])
+    return [
+        f"{len(few)} of {len(samples)} clients choose their heads on fewer than {FEW_SAMPLES} validation samples of "
+        f"their own task ({resolved.client_name(least)}: {math.floor(samples[least])}); raise "
+        f"data.validation_fraction = {resolved.experiment.data.validation_fraction:g}"
+    ]
 
 
 def _duplicates(resolved: ResolvedExperiment) -> list[str]:

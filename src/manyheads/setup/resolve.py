@@ -9,6 +9,7 @@ from manyheads import algorithms
 from manyheads.algorithms.base import Algorithm
 from manyheads.config.data import DataConfig, SourceConfig
 from manyheads.config.experiment import Experiment
+from manyheads.config.knobs import RunSize
 from manyheads.data.arrays import Dataset
 from manyheads.data.loading import load
 from manyheads.data.split import default_per_client, split
@@ -112,9 +113,16 @@ def complete(experiment: Experiment, dataset: Dataset, trust: Trust) -> Experime
     primary = experiment.data.primary_labels
     if primary.assignment == "random" and primary.per_client is None:
         data["primary_labels"] = {"assignment": "random", "per_client": default_per_client(classes)}
-    algorithm = algorithms.with_defaults(experiment.algorithm, dataset.classes, trust)
+    nodes, grouped = len(experiment.groups) or experiment.clients, bool(experiment.groups)
+    size = RunSize(experiment.training.steps, nodes, dataset.classes, grouped)
+    algorithm = algorithms.with_defaults(experiment.algorithm, size, trust)
     graph = with_defaults(experiment.graph)
-    return experiment.with_values(data=data, algorithm=algorithm.model_dump(), graph=graph.model_dump())
+    return experiment.with_values(
+        data=data,
+        algorithm=algorithm.model_dump(),
+        graph=graph.model_dump(),
+        evaluate={"every": experiment.evaluate_every},
+    )
 
 
 def _groups(experiment: Experiment, algorithm: Algorithm) -> tuple[tuple[int, ...], ...]:

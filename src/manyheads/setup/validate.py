@@ -94,6 +94,11 @@ def _check_public(experiment: Experiment, algorithm: "Algorithm", parts: "Split"
             f'data.public: algorithm.name = "{experiment.algorithm.name}" would train on the labels of the public set, '
             "which has none; set algorithm.first_public_steps = 0"
         )
+    if algorithm.measures_with_public_labels and dataset.public_set.labels is None:
+        raise ConfigurationError(
+            f'algorithm.select = "{experiment.algorithm.options().get("select")}": reads the labels of the public set, '
+            'which has none; use another choice, such as select = "mixture"'
+        )
     if algorithm.reads_public_labels and experiment.data.public == "all":
         raise ConfigurationError(
             f'data.public = "all": algorithm.name = "{experiment.algorithm.name}" would train on the labels of '

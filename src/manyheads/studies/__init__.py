@@ -1,1 +1,3 @@
-"""Runs that belong together: the seeds of one experiment (series.py), the demo, the frontier, the paper's tables."""
+"""Runs that belong together: the seeds of one experiment (series.py), the same clients trained in several ways
+(beside.py), the demo, the frontier, the paper's tables.
+"""

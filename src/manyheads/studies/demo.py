@@ -48,7 +48,7 @@ def demo_text(summaries: Mapping[str, Summary]) -> str:
     """Say in one sentence what the demonstration shows."""
     alone, together, pooled = (summaries[name] for name in ("separate", "mhd", "supervised"))
     before, after = alone.shared_accuracy[0], together.shared_accuracy[-1]
-    own_before, own_after = alone.private_accuracy[0], together.private_accuracy[0]
+    own_before, own_after = alone.private_task[0], together.private_task[0]
     return (
         f"A client that trains alone recognises {100 * before:.0f} % of all digits. Taught by what the others' models "
         f"say about unlabelled digits, its last head recognises {100 * after:.0f} %, and its main head "

@@ -39,7 +39,7 @@ def reevaluate(
         restore_client(client, ClientState(tensors, "", [], 0), str(folder))
     measured: dict[str, Any] = {}
     for part in ensemble.parts:
-        scores = [score(client.model, part) for client in ensemble.clients]
+        scores = [score(client.model, part, client.log_prior_C) for client in ensemble.clients]
         found, on = evaluation_of(ensemble.clients, part.name, scores), accuracy_on(ensemble.clients, scores)
         measured[part.name] = {
             "private_accuracy": mean_by_head(found.private_accuracy),

@@ -16,9 +16,12 @@ BETWEEN_RUNS = "stopped before the next run; finished runs are saved"
 
 
 def run_or_continue(
-    screen: Screen, experiment: Experiment, folder: Path, options: EngineOptions, name: str = ""
+    screen: Screen, experiment: Experiment, folder: Path, options: EngineOptions, name: str = "", title: str = ""
 ) -> Summary:
-    """Run one seed of several, or continue it where the same command was stopped."""
+    """Run one of several runs, or continue it where the same command was stopped.
+
+    The title, by default `name` and the seed, is shown while it runs.
+    """
     same = (folder / "experiment.toml").exists()
     if same and (folder / "summary.json").exists():
         plot_if_missing(folder)
@@ -26,7 +29,7 @@ def run_or_continue(
     from manyheads.report.plots import plot_run
     from manyheads.training.start import resume, train
 
-    with screen.watch(f"{name} seed {experiment.seed}".strip()) as watcher:
+    with screen.watch(title or f"{name} seed {experiment.seed}".strip()) as watcher:
         # `check_same_experiment` found the experiment that the user has just given, so its code is trusted.
         continued = functools.partial(resume, folder, trust_code=True)
         go = continued if same else functools.partial(train, experiment, folder)

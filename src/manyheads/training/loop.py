@@ -177,7 +177,7 @@ class RunLoop:
 
     def _loop(self, engine: Engine, record: Record) -> None:
         e, training = self.ensemble, self.ensemble.resolved.experiment.training
-        every, judged = e.resolved.experiment.evaluate.every, self._judged()
+        every, judged = e.resolved.experiment.evaluate_every, self._judged()
         regular = [range(0, training.steps, interval) for interval in (training.log_every, every)]
         saved, pause, traced = time.perf_counter(), training.save_seconds, self._traced(regular)
         edges = (*regular, e.resolved.exchange_steps, e.resolved.averaging_steps, judged, traced)
@@ -225,7 +225,7 @@ class RunLoop:
         """Return the steps after which states are evaluated: of each state, the last before a regular evaluation."""
         experiment = self.ensemble.resolved.experiment
         states = self.ensemble.resolved.algorithm.extra_evaluations(experiment.training.steps)
-        kept = {(after, -(-step // experiment.evaluate.every)): step for step, after in sorted(states.items())}
+        kept = {(after, -(-step // experiment.evaluate_every)): step for step, after in sorted(states.items())}
         return {step: after for (after, _), step in kept.items()}
 
     def _traced(self, regular: Iterable[Iterable[int]]) -> list[int]:

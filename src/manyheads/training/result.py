@@ -6,7 +6,7 @@ from pathlib import Path
 from manyheads.client.client import Client
 from manyheads.config.experiment import Experiment
 from manyheads.errors import ConfigurationError
-from manyheads.evaluation.head_choice import choose_head
+from manyheads.evaluation.head_choice import adds_prior, choose_head
 from manyheads.models.classifier import Classifier
 from manyheads.runs.relations import Relations
 from manyheads.runs.summary import Summary
@@ -30,7 +30,7 @@ class Result:
     def __repr__(self) -> str:
         """Return the outcome, without anything that is private."""
         shared = " ".join(f"{100 * value:.1f}" for value in self.summary.shared_accuracy)
-        private, where = 100 * self.summary.private_accuracy[0], f", folder {self.folder}" if self.folder else ""
+        private, where = 100 * self.summary.private_task[0], f", folder {self.folder}" if self.folder else ""
         what = f"{self.summary.algorithm}, {len(self.clients)} clients, {self.summary.steps} steps"
         return f"Result({what}: private {private:.1f} %, shared by head {shared} %{where})"
 
@@ -38,7 +38,8 @@ class Result:
         """Return one head of a client's model, by default the one for `task`: uint8 images in, logits out."""
         if not 0 <= client < len(self.clients):
             raise ConfigurationError(f"client = {client}: this run has clients 0 to {len(self.clients) - 1}")
-        model, own = self.clients[client].model, self.summary.clients[client]
-        chosen = choose_head(head, task, model.shape_HC[0], own.deploy)
+        one, own = self.clients[client], self.summary.clients[client]
+        chosen = choose_head(head, task, one.model.shape_HC[0], own.deploy)
+        prior = one.log_prior_C if adds_prior(head, task, own.deploy) else None
         height, width, channels = self.summary.image_shape
-        return Classifier(model, chosen, self.summary.classes, (height, width, channels))
+        return Classifier(one.model, chosen, self.summary.classes, (height, width, channels), prior)

@@ -1,5 +1,6 @@
 """The events and the summary of a run, made from its ensemble and what was measured."""
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -68,6 +69,7 @@ def summarise(
         seconds=round(seconds, 3),
         client_steps_per_second=round(steps * len(e.clients) / seconds, 1),
         private_accuracy=means.private_accuracy,
+        private_with_prior=means.private_with_prior,
         shared_accuracy=means.shared_accuracy,
         validation=None if validation is None else _means(validation),
         deploy=_deploy(validation),
@@ -113,6 +115,7 @@ def evaluation_event(
         part=evaluation.part,  # type: ignore[arg-type]  # checked there
         after=after or None,
         private_accuracy=evaluation.private_accuracy,
+        private_with_prior=evaluation.private_with_prior,
         shared_accuracy=evaluation.shared_accuracy,
         by_hop=by_hop,
         collapsed=[list(found) for found in evaluation.collapsed],
@@ -146,13 +149,17 @@ def _graph(e: Ensemble) -> str | None:
 
 def _means(judged: Evaluation | EvaluationEvent) -> Accuracies:
     """Return the accuracies by head, as means over clients."""
-    private, shared = mean_by_head(judged.private_accuracy), mean_by_head(judged.shared_accuracy)
-    return Accuracies(private_accuracy=private, shared_accuracy=shared)
+    with_prior = judged.private_with_prior
+    return Accuracies(
+        private_accuracy=mean_by_head(judged.private_accuracy),
+        private_with_prior=None if with_prior is None else mean_by_head(with_prior),
+        shared_accuracy=mean_by_head(judged.shared_accuracy),
+    )
 
 
 def _deploy(validation: Evaluation | None, client: int | None = None) -> Deploy | None:
     chosen = recommended_heads(validation, client)
-    return None if chosen is None else Deploy(**chosen)
+    return None if chosen is None else Deploy(**dataclasses.asdict(chosen))
 
 
 def _client(e: Ensemble, index: int, test: Evaluation, validation: Evaluation | None) -> ClientSummary:
@@ -168,8 +175,7 @@ def _client(e: Ensemble, index: int, test: Evaluation, validation: Evaluation | 
         flops=model.flops,
         samples=len(client.private),
         primary_labels=list(client.primary_labels),
-        private_accuracy=test.private_accuracy[index],
-        shared_accuracy=test.shared_accuracy[index],
+        **_of_client(test, index).model_dump(),
         validation=None if validation is None else _of_client(validation, index),
         bytes_received=client.bytes_received,
         refused=client.refused,
@@ -178,5 +184,9 @@ def _client(e: Ensemble, index: int, test: Evaluation, validation: Evaluation | 
 
 
 def _of_client(judged: Evaluation, index: int) -> Accuracies:
-    private, shared = judged.private_accuracy[index], judged.shared_accuracy[index]
-    return Accuracies(private_accuracy=private, shared_accuracy=shared)
+    with_prior = judged.private_with_prior
+    return Accuracies(
+        private_accuracy=judged.private_accuracy[index],
+        private_with_prior=None if with_prior is None else with_prior[index],
+        shared_accuracy=judged.shared_accuracy[index],
+    )

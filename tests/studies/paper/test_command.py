@@ -236,10 +236,11 @@ def test_a_cell_can_be_had_as_a_file_to_start_from(quick: Reproduction) -> None:
     cell = quick.cells(SCALES["digits"])["alone"]
     assert Experiment.from_toml(printed) == cell.with_values(evaluate={"every": cell.training.steps // 6})
     complete = call("quick", "--only", "together", "--toml").output
-    assert cell_key(Experiment.from_toml(complete).with_values(algorithm={"top_k": None})) == cell_key(
+    unset = {"top_k": None, "average_every": None}
+    assert cell_key(Experiment.from_toml(complete).with_values(algorithm=unset)) == cell_key(
         quick.cells(SCALES["digits"])["together"]
     )
-    assert "nu_aux = 3.0" in complete
+    assert "nu_aux = " in complete
     assert refused("quick", "--toml") == 'error: --toml: say which cell with --only, such as "together"'
 
 

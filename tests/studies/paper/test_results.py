@@ -41,7 +41,7 @@ def test_the_key_is_about_numbers_only() -> None:
 
 def test_what_is_said_by_default_need_not_be_said() -> None:
     said = CIFAR.with_values(
-        algorithm={"targets_per_step": 1, "ramp": {"hold": 0.1, "rise": 0.3}, "exchange": "weights"},
+        algorithm={"targets_per_step": 1, "ramp": {"hold": 0.0, "rise": 0.0}, "exchange": "weights"},
         graph={"name": "complete"},
         data={"skew": 100.0},
     )

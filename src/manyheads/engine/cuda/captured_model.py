@@ -1,5 +1,7 @@
 """A client's model as a captured step uses it."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -42,15 +44,21 @@ class CapturedModel:
         if self.low is not None:
             self.low.copy_(self._state.parameters)
 
-    def forward_batches(self, *images: Tensor) -> list[tuple[Tensor, Tensor]]:
+    def forward_batches(self, *images: Tensor, pulls: Sequence[float] | None = None) -> list[tuple[Tensor, Tensor]]:
         """Run several batches in one pass; an external model, whose samples may interact, takes a pass for each."""
         self.passes += 0 if self.external else len(images)
+        each = list(pulls or [1.0] * len(images))
         if self.external:
             with torch.autocast("cuda", self._autocast, enabled=self._autocast is not None):
-                return [self._full(self.module(batch)) for batch in images]
+                return [self._full(self.module(batch, pull)) for batch, pull in zip(images, each, strict=True)]
         sizes = tuple(map(len, images))
+        pull: float | Tensor = each[0]
+        if len(set(each)) > 1:
+            whole = images[0].new_ones(sum(sizes), 1, dtype=self.dtype)
+            pull = torch.cat([part * own for part, own in zip(torch.split(whole, list(sizes)), each, strict=True)])
         with in_parts(self.module, sizes), torch.autocast("cuda", enabled=False):
-            logits_BHC, embedding_BE = self._full(self.module(torch.cat(images) if len(images) > 1 else images[0]))
+            batch = torch.cat(images) if len(images) > 1 else images[0]
+            logits_BHC, embedding_BE = self._full(self.module(batch, pull))
         return list(zip(torch.split(logits_BHC, list(sizes)), torch.split(embedding_BE, list(sizes)), strict=True))
 
     def __call__(self, images: Tensor) -> tuple[Tensor, Tensor]:

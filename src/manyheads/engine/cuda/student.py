@@ -76,7 +76,7 @@ class Student:
             self._hold("dropout", torch.from_numpy(np.stack(keys)))
         self._load_private(start, stop, plan)
         public = self._load_public(start, stop, plan)
-        self._load_memory()
+        self.load_memory()
         self.model.refresh()
         return public
 
@@ -238,12 +238,17 @@ class Student:
                 return images.result()
         return samples.pixels.fetch(samples_SB)
 
-    def _load_memory(self) -> None:
+    def load_memory(self) -> None:
         """Copy what the algorithm keeps of the client to fixed addresses."""
         self._memory = {}
         for name, tensor in self.client.memory.items():
             held = self._kept.setdefault((f"memory {name}", tensor.shape), torch.empty_like(tensor))
             self._memory[name] = held.copy_(tensor)
+
+    def keep_memory(self) -> None:
+        """Give the client what steps have changed in its memory."""
+        for name, held in self._memory.items():
+            self.client.memory[name].copy_(held)
 
     @contextlib.contextmanager
     def _in_place(self) -> Iterator[None]:

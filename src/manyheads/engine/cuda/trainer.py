@@ -110,6 +110,7 @@ class CudaTrainer:
                 student.fetch_ahead(stop, ahead, self._reader)
             self._replay(step, stop - start, progress)
             for student in self._students:
+                student.keep_memory()
                 student.counted(stop - start, self._passes.get(student.client.index, student.model.passes))
                 found[student.client.index].append(student.losses[: stop - start].to("cpu", copy=True))
         terms = self._students[0].terms if self._students else ()
@@ -272,6 +273,7 @@ class CudaTrainer:
                 client.momentum.copy_(momentum)
             for student in self._students:
                 student.model.refresh()
+                student.load_memory()
             self._counter_1.zero_()
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from manyheads.algorithms import with_defaults
 from manyheads.config.experiment import Experiment
+from manyheads.config.knobs import RunSize
 from manyheads.console import Screen
 from manyheads.studies.paper.arguments import ReproduceRequest, check_data, chosen_reproductions, only_cell
 from manyheads.studies.paper.estimate import estimated_seconds, try_out
@@ -35,7 +36,8 @@ def cell_to_change(request: ReproduceRequest) -> Experiment:
     """Return the cell that --only names, with all keys of its algorithm, as a start for experiments of one's own."""
     cell = request.scale.with_data(only_cell(request), request.data)
     cell = cell.with_values(evaluate={"every": max(1, cell.training.steps // 6)})  # cells are evaluated at the end only
-    return cell.with_values(algorithm=with_defaults(cell.algorithm, request.scale.classes).model_dump())
+    size = RunSize(cell.training.steps, cell.clients, request.scale.classes)
+    return cell.with_values(algorithm=with_defaults(cell.algorithm, size).model_dump())
 
 
 class RunnerOnScreen(RunnerObserver):

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from manyheads.config.as_printed import KNOBS, without_printed
 from manyheads.config.experiment import Experiment
 from manyheads.config.knobs import make_knobs
 
@@ -19,8 +20,9 @@ def cell_key(experiment: Experiment) -> str:
 
 
 def non_default_keys(experiment: Experiment) -> dict[str, Any]:
-    """Return the keys that differ from their defaults and decide numbers: no paths, no intervals of logs and saves."""
-    values = experiment.model_dump(exclude_none=True, exclude_defaults=True)
+    """Return the keys that differ from their printed defaults and decide numbers: no paths, no intervals of saves."""
+    differing = experiment.model_dump(exclude_none=True, exclude_defaults=True)
+    values = without_printed(differing, experiment.model_dump())
     values["data"].pop("path", None)
     if isinstance(values["data"].get("public"), dict):
         values["data"]["public"].pop("path", None)
@@ -32,15 +34,20 @@ def non_default_keys(experiment: Experiment) -> dict[str, Any]:
     ):
         values.get(section, {}).pop(name, None)
     made = make_knobs(experiment.algorithm)
-    fields = [(field, getattr(made, field.name)) for field in dataclasses.fields(made)]
-    chosen = {field.name: knob for field, knob in fields if knob != _default(field)}
-    plain = {name: knob.model_dump() if isinstance(knob, BaseModel) else knob for name, knob in chosen.items()}
-    values["algorithm"] = {"name": experiment.algorithm.name} | plain
+    printed = {field.name: _plain(_default(field)) for field in dataclasses.fields(made)}
+    printed |= KNOBS.get(experiment.algorithm.name, {})
+    knobs = {field.name: _plain(getattr(made, field.name)) for field in dataclasses.fields(made)}
+    chosen = {name: knob for name, knob in knobs.items() if knob != printed[name]}
+    values["algorithm"] = {"name": experiment.algorithm.name} | chosen
     return {name: value for name, value in values.items() if value != {}}
 
 
 def _default(field: "dataclasses.Field[Any]") -> Any:
     return field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+
+
+def _plain(knob: Any) -> Any:
+    return knob.model_dump() if isinstance(knob, BaseModel) else knob
 
 
 def slug(text: str) -> str:

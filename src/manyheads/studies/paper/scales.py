@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from manyheads.config.as_printed import as_printed
 from manyheads.config.experiment import Experiment
 
 Values = dict[str, Any]
+PRINTED = as_printed()["algorithm"]  # whatever the defaults are today
 
 
 @dataclass(frozen=True)
@@ -77,13 +79,14 @@ DIGITS = Scale(
             "augment": "none",
         },
         model={"backbone": "cnn", "width": 16, "auxiliary_heads": 4},
-        algorithm={"name": "mhd", "pool_size": 8, "pool_every": 2, "ramp": {"hold": 0.1, "rise": 0.3}},
+        algorithm=PRINTED | {"pool_size": 8, "pool_every": 2, "ramp": {"hold": 0.1, "rise": 0.3}},
         training={
             "steps": 600,
             "batch_size": 32,
             "public_batch_size": 32,
             "learning_rate": 0.03,
             "warmup_steps": 30,
+            "balance": 0.0,
         },
         evaluate={"every": 1_000_000},
     ),
@@ -109,12 +112,13 @@ CIFAR100 = Scale(
         clients=8,
         data={"source": "npz", "path": "cifar100.npz", "primary_labels": {"per_client": 25}},
         model={"backbone": "resnet18", "width": 32},
-        algorithm={"name": "mhd", "pool_size": 8, "pool_every": 13, "ramp": {"hold": 0.2, "rise": 0.4}},
+        algorithm=PRINTED | {"pool_size": 8, "pool_every": 13, "ramp": {"hold": 0.2, "rise": 0.4}},
         # A cell takes little more than a minute on an H200, and its pools are new as a whole from one save to the next.
         training={
             "steps": 4_000,
             "learning_rate": 0.05,
             "warmup_steps": 200,
+            "balance": 0.0,
             "save_seconds": 200.0,
             "log_every": 52,  # with every fourth new pool, so that no window is cut for it
         },
@@ -160,13 +164,14 @@ IMAGENET = Scale(
             "augment": "resized-crop-flip",
         },
         model={"backbone": "resnet34", "stem": "large"},
-        algorithm={"name": "mhd", "pool_size": 8, "pool_every": 200, "ramp": {"hold": 0.0, "rise": 0.0}},
+        algorithm=PRINTED | {"pool_size": 8, "pool_every": 200, "ramp": {"hold": 0.0, "rise": 0.0}},
         training={
             "steps": 60_000,
             "batch_size": 512,
             "public_batch_size": 512,
             "learning_rate": 0.1,
             "warmup_steps": 0,
+            "balance": 0.0,
             "log_every": 10,  # a step takes about a second on an H200, and a stop drops what follows the last line
         },
         evaluate={"every": 5_000},

@@ -1,0 +1,61 @@
+"""Pull: how hard auxiliary heads pull at the backbone, by autograd in float64."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from manyheads import ConfigurationError, Experiment
+from manyheads.engine.plain import exchange
+from manyheads.setup.build import assemble
+from manyheads.setup.resolve import resolve
+
+KNOBS = {"nu_emb": 0.7, "nu_aux": 3.0, "select": "most_confident", "ramp": {"hold": 0.0, "rise": 0.0}}
+
+
+def gradients(tiny: Experiment, pull: object, heads_see: str) -> dict[str, dict[str, Tensor]]:
+    """Return the gradient of each term with respect to each parameter of client 0."""
+    wanted = tiny.with_values(algorithm={**KNOBS, "pull": pull}, model={"heads_see": heads_see})
+    ensemble = assemble(wanted, dtype=torch.float64)
+    exchange(ensemble, step=0)
+    client, algorithm = ensemble.clients[0], ensemble.resolved.algorithm
+    terms = algorithm.losses(client, client.batches(0, 1, algorithm.plan(client, 0, 1)).at(0), 0)
+    names, parameters = zip(*client.model.named_parameters(), strict=True)
+    found = {}
+    for term, loss in terms.items():
+        own = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True, materialize_grads=True)
+        found[term] = dict(zip(names, own, strict=True))
+    return found
+
+
+@pytest.mark.parametrize("heads_see", ["embedding", "feature_map"])
+@pytest.mark.parametrize("pull", [0.0, 0.6, 12])
+def test_only_what_auxiliary_heads_send_into_the_backbone_is_scaled(
+    pull: float, heads_see: str, tiny: Experiment
+) -> None:
+    ours, printed = gradients(tiny, pull, heads_see), gradients(tiny, "sum", heads_see)
+    for term, by_name in printed.items():
+        for name, expected in by_name.items():
+            scaled = term == "prediction" and not name.startswith("heads.")
+            factor = pull / (3.0 * 2) if scaled else 1.0
+            torch.testing.assert_close(ours[term][name], factor * expected, rtol=1e-12, atol=1e-15)
+            if name.startswith("backbone."):
+                assert term == "embedding" or expected.abs().max() > 1e-9 or name.endswith("bias")
+    assert any(own.abs().max() > 1e-6 for name, own in printed["prediction"].items() if name.startswith("backbone."))
+
+
+def test_without_nu_aux_nothing_is_divided_by_it(tiny: Experiment) -> None:
+    ensemble = assemble(tiny.with_values(algorithm={"nu_aux": 0.0, "pull": 0.3}))
+    exchange(ensemble, step=0)
+    client, algorithm = ensemble.clients[0], ensemble.resolved.algorithm
+    terms = algorithm.losses(client, client.batches(0, 1, algorithm.plan(client, 0, 1)).at(0), 0)
+    assert terms["prediction"].item() == 0.0
+
+
+@pytest.mark.parametrize("pull", [-1, -0.1, math.nan, math.inf, 1e7, True, "max", "0.3", [1.0]])
+def test_a_pull_that_is_none_is_one_line(pull: Any, tiny: Experiment) -> None:
+    with pytest.raises(ConfigurationError, match=r"^algorithm\.pull") as error:
+        resolve(tiny.with_values(algorithm={"pull": pull}))
+    assert "\n" not in str(error.value)
