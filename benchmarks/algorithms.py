@@ -8,14 +8,13 @@ any: FedMD takes its private and its public batches in different steps, so it ha
 
 from collections.abc import Sequence
 
-from common import arguments, hardware, markdown_table, publish, received, run_all, spread
+from common import arguments, hardware, markdown_table, printed_demo, publish, received, run_all, spread
 from manyheads import Experiment
 from manyheads.runs.summary import Judged, Summary
-from manyheads.studies.demo import demo_experiment
 
 
 def experiments(skew: float) -> dict[str, Experiment]:
-    mhd = demo_experiment().with_values(data={"skew": skew})
+    mhd = printed_demo().with_values(data={"skew": skew})
     steps, cycle = mhd.training.steps, {"name": "cycle"}
     fedmd = {"name": "fedmd", "first_private_steps": 60, "digest_steps": 60, "revisit_steps": 54, "nu_digest": 0.3}
     twice = {"steps": 2 * steps, "learning_rate": 0.05}

@@ -8,15 +8,38 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 import torch
 
 from manyheads import Experiment, train
+from manyheads.config.as_printed import as_printed
 from manyheads.runs.summary import Summary
+from manyheads.studies.demo import demo_experiment
 from manyheads.studies.paper.cell_worker import processor_name as processor_name
 from manyheads.studies.paper.page import markdown_table as markdown_table
 
 Summaries = dict[str, list[Summary]]
+
+
+def printed(experiment: Experiment, **algorithm: Any) -> Experiment:
+    """Return an experiment with MHD as the paper prints it: what the figures were made with that name these scripts."""
+    pinned = as_printed()
+    return experiment.with_values(
+        training={"warmup_steps": experiment.training.steps // 20} | pinned["training"],
+        algorithm=pinned["algorithm"] | algorithm,
+    )
+
+
+def printed_demo() -> Experiment:
+    """Return the demonstration as it was with these settings."""
+    return printed(demo_experiment(), pool_every=10, targets_per_step=2)
+
+
+def printed_cycle() -> Experiment:
+    """Return the example of four clients in a cycle as it was with these settings."""
+    file = Path(__file__).parents[1] / "experiments" / "digits-cycle.toml"
+    return printed(Experiment.load(file), pool_every=10, pool_size=4)
 
 
 def arguments(description: str | None, seeds: int = 3, first: int = 0) -> argparse.Namespace:

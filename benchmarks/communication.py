@@ -7,14 +7,13 @@ nothing is trained for them.
 """
 
 import argparse
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import numpy as np
 import torch
 
-from common import hardware, markdown_table, parser_for, publish, received, run_all, spread
+from common import hardware, markdown_table, parser_for, printed_cycle, printed_demo, publish, received, run_all, spread
 from manyheads import Experiment
 from manyheads.algorithms.mhd import MHD
 from manyheads.config.experiment import ModelConfig
@@ -27,7 +26,6 @@ from manyheads.exchange.weights import Replica
 from manyheads.models.client_model import make_model
 from manyheads.outputs import Outputs
 from manyheads.seeds import EVERYONE
-from manyheads.studies.demo import demo_experiment
 from manyheads.studies.paper.scales import SCALES
 
 TABLES: dict[str, dict[str, Any]] = {
@@ -43,7 +41,7 @@ TABLES: dict[str, dict[str, Any]] = {
 
 
 def experiments() -> dict[str, Experiment]:
-    demo = demo_experiment()
+    demo = printed_demo()
     made = {"weights": demo, "weights, nu_emb = 0": demo.with_values(algorithm={"nu_emb": 0.0})}
     return made | {
         name: demo.with_values(algorithm={"exchange": "predictions", **knobs}) for name, knobs in TABLES.items()
@@ -118,7 +116,7 @@ def estimate() -> list[list[str]]:
 
 def cycle() -> dict[str, Experiment]:
     """Return experiments with four clients in a cycle, where embeddings matter more."""
-    base = Experiment.load(Path(__file__).parents[1] / "experiments" / "digits-cycle.toml")
+    base = printed_cycle()
     knobs: dict[str, dict[str, Any]] = {
         "weights": {},
         "weights, nu_emb = 0": {"nu_emb": 0.0},

@@ -7,14 +7,13 @@ The table also says how often the chosen teacher was right, on public samples wh
 
 import numpy as np
 
-from common import arguments, hardware, markdown_table, publish, run_all, spread
+from common import arguments, hardware, markdown_table, printed_demo, publish, run_all, spread
 from manyheads.exchange.named_confidences import CONFIDENCES
-from manyheads.studies.demo import demo_experiment
 
 
 def main() -> None:
     options = arguments(__doc__)
-    demo = demo_experiment()
+    demo = printed_demo()
     made = {name: demo.with_values(algorithm={"confidence": name}) for name in CONFIDENCES}
     found = run_all({**made, "random choice": demo.with_values(algorithm={"select": "random"})}, options)
     lines = []

@@ -13,7 +13,15 @@ from statistics import mean, stdev
 import torch
 
 from manyheads import train
+from manyheads.runs.summary import Summary
 from manyheads.studies.demo import demo_runs
+
+
+def recommended_private(summary: Summary) -> float:
+    """Return the private accuracy of the head that was chosen on validation data, as it was chosen."""
+    assert summary.deploy is not None
+    with_prior = summary.private_with_prior if summary.deploy.prior else None
+    return (with_prior or summary.private_accuracy)[summary.deploy.private]
 
 
 def main() -> None:
@@ -23,14 +31,14 @@ def main() -> None:
     arguments = parser.parse_args()
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     print(f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, {platform.machine()}, one thread")
-    print(f"{'seed':>6} {'run':12} {'private main':>13}  shared by head, %")
+    print(f"{'seed':>6} {'run':12} {'private':>13}  shared by head, %; private: the recommended head")
     rows: dict[str, list[list[float]]] = {}
     slowest = 0.0
     for seed in seeds:
         begun = time.perf_counter()
         for name, experiment in demo_runs(seed).items():
             summary = train(experiment).summary
-            row = [100 * summary["private_accuracy"][0], *(100 * value for value in summary["shared_accuracy"])]
+            row = [100 * recommended_private(summary), *(100 * value for value in summary["shared_accuracy"])]
             rows.setdefault(name, []).append(row)
             print(f"{seed:6} {name:12} {row[0]:13.1f}  {' '.join(f'{v:5.1f}' for v in row[1:])}", flush=True)
         slowest = max(slowest, time.perf_counter() - begun)
@@ -39,8 +47,8 @@ def main() -> None:
         print(f"{'mean':>6} {name:12} {columns[0]:>13}  {'  '.join(columns[1:])}")
     last, alone = mean(row[-1] for row in rows["mhd"]), mean(row[1] for row in rows["separate"])
     private = mean(row[0] for row in rows["mhd"]) - mean(row[0] for row in rows["separate"])
-    print(f"last head {last:.1f} % (target 75), {last - alone:+.1f} points from separate (target +28)")
-    print(f"private accuracy {private:+.1f} points from separate (target -2), slowest seed {slowest:.0f} s (target 60)")
+    print(f"last head {last:.1f} % (target 96), {last - alone:+.1f} points from separate")
+    print(f"private accuracy {private:+.1f} points from separate (target +1), slowest seed {slowest:.0f} s (target 60)")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ import argparse
 from statistics import mean
 from typing import Any
 
+from common import printed_demo
 from manyheads import train
-from manyheads.studies.demo import demo_experiment
 
 CHANGES: dict[str, dict[str, Any]] = {
     "as it is": {},
@@ -37,7 +37,7 @@ def main() -> None:
     seeds = range(parser.parse_args().seeds)
     print(f"| changed | private, main | shared by head (validation, %, mean of {len(seeds)} seeds) |\n|---|---|---|")
     for name, knobs in CHANGES.items():
-        experiment = demo_experiment().with_values(algorithm=knobs)
+        experiment = printed_demo().with_values(algorithm=knobs)
         found = [train(experiment.with_values(seed=seed)).summary["validation"] for seed in seeds]
         shared = [100 * mean(column) for column in zip(*(f["shared_accuracy"] for f in found), strict=True)]
         private = 100 * mean(f["private_accuracy"][0] for f in found)

@@ -30,6 +30,7 @@ from common import add_write, markdown_table, processor_name, publish
 from manyheads import Experiment
 from manyheads.algorithms.base import Algorithm
 from manyheads.client.client import Client
+from manyheads.config.as_printed import as_printed
 from manyheads.engine import ENGINES
 from manyheads.engine.base import Engine, Progress, Window, WindowLosses
 from manyheads.engine.cores import usable_cores
@@ -141,8 +142,15 @@ def gpu_experiment(model: str) -> Experiment:
         clients=8,
         data={"source": "npz", "path": str(folder / "noise.npz"), "public_fraction": 0.25, "augment": "crop-flip"},
         model={"backbone": backbone, "width": width, "auxiliary_heads": 4},
-        algorithm={"name": "mhd", "targets_per_step": 1, "pool_every": 100, "ramp": {"hold": 0.0, "rise": 0.0}},
-        training={"steps": 100_000, "batch_size": 128, "public_batch_size": 128, "log_every": 100_000},
+        algorithm=as_printed()["algorithm"] | {"ramp": {"hold": 0.0, "rise": 0.0}},
+        training={
+            "balance": 0.0,
+            "warmup_steps": 200,
+            "steps": 100_000,
+            "batch_size": 128,
+            "public_batch_size": 128,
+            "log_every": 100_000,
+        },
     )
 
 

@@ -18,14 +18,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from common import add_write, markdown_table, publish, spread
+from common import add_write, markdown_table, printed_demo, publish, spread
 from manyheads import Experiment, train
 from manyheads.engine.cuda.trainer import CudaTrainer
 from manyheads.engine.plain import LocalEngine, PlainTrainer
 from manyheads.engine.worker import Trainer
 from manyheads.runs.summary import Summary
 from manyheads.setup.build import assemble
-from manyheads.studies.demo import demo_experiment
 from manyheads.training.loop import windows
 
 # Distillation from the first step, and an exchange every fifth: a difference in a target must be able to show.
@@ -52,7 +51,7 @@ def losses(
     knobs: dict[str, Any], device: str, dtype: torch.dtype, steps: int, trainer: Trainer, moved: int | None = None
 ) -> Tensor:
     """Return the losses of all clients; with `moved`, the number of a try, after moving initial weights a little."""
-    ensemble = assemble(demo_experiment().with_values(algorithm=knobs), device, dtype)
+    ensemble = assemble(printed_demo().with_values(algorithm=knobs), device, dtype)
     if moved is not None:
         draws = torch.Generator().manual_seed(moved)
         for client in ensemble.clients:
@@ -93,7 +92,7 @@ def rounding_alone(tries: int) -> None:
 
 def accuracies(seeds: int) -> list[list[str]]:
     """Run the demonstration on the CPU and in bf16 on the GPU; return mean and spread over seeds."""
-    experiments = [demo_experiment().with_values(seed=seed) for seed in range(seeds)]
+    experiments = [printed_demo().with_values(seed=seed) for seed in range(seeds)]
     with ProcessPoolExecutor(seeds, mp_context=get_context("spawn")) as pool:
         on_cpu = pool.map(_trained, experiments)
         on_gpu = [train(experiment, engine="cuda").summary for experiment in experiments]

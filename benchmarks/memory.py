@@ -20,6 +20,7 @@ import torch
 
 from common import add_write, markdown_table, processor_name, publish
 from manyheads import Experiment, train
+from manyheads.config.as_printed import as_printed
 from manyheads.config.data import DataConfig
 from manyheads.data.pack import pack
 from manyheads.training.observer import SilentObserver
@@ -47,8 +48,8 @@ def child(folder: str) -> None:
         clients=4,
         data={"source": "packed", "path": folder, "public_fraction": 0.5, "augment": "crop-flip"},
         model={"backbone": "cnn", "width": 8, "auxiliary_heads": 2},
-        algorithm={"pool_every": 20, "pool_size": 2},
-        training={"steps": 60, "warmup_steps": 5, "batch_size": 128, "public_batch_size": 128},
+        algorithm=as_printed()["algorithm"] | {"pool_every": 20, "pool_size": 2},
+        training={"balance": 0.0, "steps": 60, "warmup_steps": 5, "batch_size": 128, "public_batch_size": 128},
     )
     watch = Watch()
     train(experiment, observer=watch)

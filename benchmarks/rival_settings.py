@@ -13,11 +13,10 @@ from statistics import mean
 import torch
 from torch import Tensor
 
-from common import arguments, hardware, markdown_table
+from common import arguments, hardware, markdown_table, printed_demo
 from manyheads import Experiment, train
 from manyheads.exchange.density import Density
 from manyheads.runs.summary import Summary
-from manyheads.studies.demo import demo_experiment
 
 Confidence = Callable[[Density, Tensor, Tensor], Tensor]
 
@@ -51,11 +50,11 @@ DENSITIES: dict[str, Confidence] = {
 def fedmd(weight: float, first: int, digest: int, revisit: int, rate: float, schedule: str = "cosine") -> Experiment:
     knobs = {"first_private_steps": first, "digest_steps": digest, "revisit_steps": revisit, "nu_digest": weight}
     training = {"steps": 1200, "learning_rate": rate, "schedule": schedule}
-    return demo_experiment().with_values(algorithm={"name": "fedmd", **knobs}, training=training)
+    return printed_demo().with_values(algorithm={"name": "fedmd", **knobs}, training=training)
 
 
 def experiments() -> dict[str, Experiment]:
-    demo = demo_experiment()
+    demo = printed_demo()
     made = {"mhd, largest probability": demo}
     made |= {name: demo.with_values(algorithm={"confidence": "density"}) for name in DENSITIES}
     for weight, first, digest, revisit, rate, schedule in (

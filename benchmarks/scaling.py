@@ -22,6 +22,7 @@ import torch
 
 from common import add_write, markdown_table, processor_name, publish
 from manyheads import Experiment
+from manyheads.config.as_printed import as_printed
 from manyheads.engine.base import Window
 from manyheads.engine.cuda.trainer import CudaTrainer
 from manyheads.engine.plain import LocalEngine, PlainTrainer
@@ -69,8 +70,10 @@ def experiment(values: dict[str, int], device: str, folder: Path) -> Experiment:
             "augment": "crop-flip",
         },
         model={**shape["model"], "auxiliary_heads": values["auxiliary heads"]},
-        algorithm={"name": "mhd", "targets_per_step": values["targets per step"], "pool_size": POOL, "pool_every": 100},
+        algorithm=as_printed()["algorithm"] | {"targets_per_step": values["targets per step"], "pool_size": POOL},
         training={
+            "balance": 0.0,
+            "warmup_steps": 200,
             "steps": 100_000,
             "batch_size": shape["batch"],
             "public_batch_size": shape["batch"],

@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
+from common import printed_demo
 from manyheads import Experiment
 from manyheads.engine.base import Window
 from manyheads.engine.plain import PlainTrainer, exchange
 from manyheads.setup.build import Ensemble, assemble
-from manyheads.studies.demo import demo_experiment
 
 TARGET = 1.10
 SHAPES = {"demo": {"steps": 50, "rounds": 20}, "resnet18": {"steps": 2, "rounds": 7}}
@@ -33,7 +33,7 @@ SHAPES = {"demo": {"steps": 50, "rounds": 20}, "resnet18": {"steps": 2, "rounds"
 def experiment(name: str, folder: Path) -> Experiment:
     """Return the demo's experiment, or the same with a ResNet-18 on noise of 32 x 32 x 3."""
     one = {"targets_per_step": 1, "ramp": {"hold": 0.0, "rise": 0.0}}
-    made = demo_experiment().with_values(algorithm=one)
+    made = printed_demo().with_values(algorithm=one)
     if name == "demo":
         return made
     rng = np.random.default_rng(0)

@@ -7,13 +7,12 @@ Accuracy of every head on the digits of the client that many hops away; beside i
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from common import Summaries, arguments, hardware, markdown_table, publish, run_all, spread
+from common import Summaries, arguments, hardware, markdown_table, printed_cycle, publish, run_all, spread
 from manyheads import Experiment
 from manyheads.report.figures import save_figure
 from manyheads.report.text import head_name
@@ -26,8 +25,7 @@ GRAPHS: Mapping[str, Mapping[str, Any]] = {
 
 
 def experiments() -> dict[str, Experiment]:
-    file = Path(__file__).parents[1] / "experiments" / "digits-cycle.toml"
-    base = Experiment.load(file).with_values(data={"skew": float("inf")}, evaluate={"probe": True})
+    base = printed_cycle().with_values(data={"skew": float("inf")}, evaluate={"probe": True})
     return {name: base.with_values(graph=graph) for name, graph in GRAPHS.items()}
 
 

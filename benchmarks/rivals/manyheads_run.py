@@ -27,6 +27,7 @@ def experiment(workload: Workload) -> Experiment:
             "learning_rate": s["learning_rate"],
             "schedule": "constant",
             "warmup_steps": 0,
+            "balance": 0.0,
             "momentum": s["momentum"],
             "weight_decay": s["weight_decay"],
             "log_every": s["local_steps"],

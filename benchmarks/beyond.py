@@ -1,0 +1,128 @@
+"""What each step beyond the paper is worth, alone and together, on validation data: how the defaults were chosen.
+
+    python benchmarks/beyond.py [--data digits|fashion] [--seeds 3] [--only NAME ...]
+
+`digits` is the demonstration. `fashion` is Fashion-MNIST as a newcomer may meet it: 12,000 of its training images
+(Debian's package dataset-fashion-mnist, or --files FOLDER), six clients with three of ten labels each, s = 100, 20 %
+public, the demonstration's network and batches, 600 steps, one target. *Private* is the head that validation data
+recommend, on the same validation data; *right* is how often a teacher was right, by head.
+"""
+
+import gzip
+import tempfile
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common import hardware, markdown_table, parser_for, run_all
+from manyheads import Experiment
+from manyheads.config.as_printed import as_printed
+from manyheads.evaluation.head_choice import Recommendation
+from manyheads.runs.summary import Summary
+from manyheads.studies.demo import demo_experiment
+
+FASHION = Path("/usr/share/datasets/fashion-mnist")
+IMAGES = 12_000
+
+
+def variants(base: Experiment) -> dict[str, Experiment]:
+    """Return the base by name: as printed, with each step beyond it, with all of them, and with all but one."""
+    pinned = as_printed()["algorithm"] | {"pool_every": max(1, base.training.steps // 300)}
+    printed = base.with_values(algorithm=pinned, training={"balance": 0.0})
+    steps: dict[str, dict[str, Any]] = {
+        "balance": {"training": {"balance": 1.0}},
+        "pull": {"algorithm": {"nu_emb": 0.1, "nu_aux": 10.0, "pull": 0.3, "ramp": {"hold": 0.0, "rise": 0.0}}},
+        "mixture": {"algorithm": {"select": "mixture", "sharpness": 8.0, "remember": 0.9}},
+        "density": {"algorithm": {"confidence": "density"}},
+    }
+    without: dict[str, dict[str, Any]] = {
+        "balance": {"training": {"balance": 0.0}},
+        "pull": {"algorithm": {key: pinned[key] for key in ("nu_emb", "nu_aux", "pull", "ramp")}},
+        "mixture": {"algorithm": {"select": "most_confident"}},
+        "remember": {"algorithm": {"remember": 0.0}},
+        "density": {"algorithm": {"confidence": "max_probability"}},
+    }
+    alone = base.with_values(algorithm={"name": "separate"})
+    return {
+        "separate, balance = 0": alone.with_values(training={"balance": 0.0}),
+        "separate": alone,
+        "as printed, with a ramp": printed,
+        **{f"as printed, {name}": printed.with_values(**change) for name, change in steps.items()},
+        "defaults": base,
+        **{f"defaults without {name}": base.with_values(**change) for name, change in without.items()},
+        "defaults, pull = 0": base.with_values(algorithm={"pull": 0.0, "nu_emb": 0.0}),
+        "defaults, pull = 1": base.with_values(algorithm={"pull": 1.0}),
+        "defaults, a ramp of 0.1/0.3": base.with_values(algorithm={"ramp": {"hold": 0.1, "rise": 0.3}}),
+        "defaults, two targets": base.with_values(algorithm={"targets_per_step": 2}),
+        "oracle instead of mixture": base.with_values(algorithm={"select": "oracle"}),
+        "FedMD, twice the steps": base.with_values(
+            algorithm={"name": "fedmd"}, training={"steps": 2 * base.training.steps}
+        ),
+        "FedAvg": base.with_values(algorithm={"name": "averaging"}),
+    }
+
+
+def fashion(files: Path, folder: Path) -> Experiment:
+    rng = np.random.default_rng(0)
+    chosen = np.sort(rng.permutation(60_000)[:IMAGES])
+    x_train, y_train = _idx(files / "train-images-idx3-ubyte.gz", 16), _idx(files / "train-labels-idx1-ubyte.gz", 8)
+    x_test, y_test = _idx(files / "t10k-images-idx3-ubyte.gz", 16), _idx(files / "t10k-labels-idx1-ubyte.gz", 8)
+    np.savez(
+        folder / "fashion.npz",
+        x_train=x_train.reshape(-1, 28, 28, 1)[chosen],
+        y_train=y_train[chosen].astype(np.int64),
+        x_test=x_test.reshape(-1, 28, 28, 1)[:2_000],
+        y_test=y_test[:2_000].astype(np.int64),
+    )
+    data = {"source": "npz", "path": str(folder / "fashion.npz"), "public_fraction": 0.2}
+    return demo_experiment().with_values(clients=6, data=data)
+
+
+def _idx(path: Path, header: int) -> NDArray[np.uint8]:
+    return np.frombuffer(gzip.decompress(path.read_bytes()), np.uint8, offset=header)
+
+
+def row(name: str, summaries: list[Summary]) -> list[str]:
+    """Return validation accuracies and how often teachers were right, means over seeds."""
+    judged = [(summary.validation, summary.deploy) for summary in summaries]
+    private = mean(
+        (of.private_with_prior if deploy.prior and of.private_with_prior else of.private_accuracy)[deploy.private]
+        for of, deploy in ((of, deploy or Recommendation(0, 0)) for of, deploy in judged if of is not None)
+    )
+    heads = range(len(summaries[0].shared_accuracy))
+    shared = [mean(of.shared_accuracy[head] for of, _ in judged if of is not None) for head in heads]
+    counts = [(s.taught, s.taught.own_right, s.taught.others_right) for s in summaries if s.taught is not None]
+    right = [
+        mean((own[k] + sum(others[k])) / (t.own[k] + sum(t.others[k])) for t, own, others in counts if own and others)
+        for k in range(len(heads) - 1)
+        if counts
+    ]
+    return [name, f"{100 * private:.1f}", *(", ".join(f"{100 * x:.1f}" for x in values) for values in (shared, right))]
+
+
+def chosen(made: Mapping[str, Experiment], options: Namespace) -> dict[str, Experiment]:
+    return {name: experiment for name, experiment in made.items() if not options.only or name in options.only}
+
+
+def main() -> None:
+    parser = parser_for(__doc__)
+    parser.add_argument("--data", choices=("digits", "fashion"), default="digits")
+    parser.add_argument("--files", type=Path, default=FASHION)
+    parser.add_argument("--only", nargs="*", help="some of the settings, by name")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        base = demo_experiment() if options.data == "digits" else fashion(options.files, Path(folder))
+        base = base.with_values(evaluate={"every": base.training.steps})
+        found = run_all(chosen(variants(base), options), options)
+    print(f"{hardware()}; {options.data}, seeds {options.first} to {options.first + options.seeds - 1}\n")
+    head = ["validation, %", "private", "shared: main head, then head by head", "teachers right, by head"]
+    print(markdown_table(head, [row(name, summaries) for name, summaries in found.items()]))
+
+
+if __name__ == "__main__":
+    main()
