@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import manyheads
-from manyheads import Experiment
+from manyheads import Experiment, train
 from manyheads.errors import RunError
 from manyheads.studies.paper import code_of_numbers as module
 from manyheads.studies.paper.code_of_numbers import code_of_numbers, oldest_equivalent, same_numbers, without_comments
 from manyheads.studies.paper.keys import cell_key
-from manyheads.studies.paper.results import MEASURED, CellResult, read_results, write_result
+from manyheads.studies.paper.results import MEASURED, CellResult, read_results, result_of, write_result
 from manyheads.studies.paper.verify import why_elsewhere
 from tests.studies.paper import make_result
 
@@ -186,3 +186,13 @@ def test_how_far_results_are_apart_is_told_number_by_number() -> None:
     assert one.largest_difference(two, MEASURED) == 0.0  # what only one of them has is no distance
     assert one.largest_difference(make_result(0.53, heads=2), MEASURED) == pytest.approx(0.03)
     assert one.largest_difference(make_result(0.53, heads=2), ["private_accuracy"]) == 0.0
+
+
+@pytest.mark.parametrize("balance", [0.0, 1.0])
+def test_a_result_holds_what_validation_measured(tiny: Experiment, tmp_path: Path, balance: float) -> None:
+    cell = tiny.with_values(training={"steps": 4, "balance": balance}, evaluate={"every": 4})
+    train(cell, tmp_path / "run")
+    result = result_of(cell, tmp_path / "run", cell="a cell", scale="digits", hardware="a machine", rounding=None)
+    assert result.validation is not None
+    measured = {"private_accuracy", "shared_accuracy"} | ({"private_with_prior"} if balance else set())
+    assert result.validation.keys() == measured

@@ -144,13 +144,14 @@ def result_of(
         clients=[
             ClientAccuracies(**own.model_dump(include=set(ClientAccuracies.model_fields))) for own in summary.clients
         ],
+        validation=None if summary.validation is None else summary.validation.model_dump(exclude_none=True),
         **summary.model_dump(include=_COPIED_FROM_SUMMARY),
     )
 
 
 _COPIED_FROM_SUMMARY = {
-    "version", "torch", "engine", "precision", "seconds", "private_accuracy", "shared_accuracy", "validation", "by_hop",
-    "probe", "bytes_received", "collapsed",
+    "version", "torch", "engine", "precision", "seconds", "private_accuracy", "shared_accuracy", "by_hop", "probe",
+    "bytes_received", "collapsed",
 }  # fmt: skip
 
 
