@@ -13,15 +13,8 @@ from statistics import mean, stdev
 import torch
 
 from manyheads import train
-from manyheads.runs.summary import Summary
+from manyheads.report.beside import recommended_accuracy
 from manyheads.studies.demo import demo_runs
-
-
-def recommended_private(summary: Summary) -> float:
-    """Return the private accuracy of the head that was chosen on validation data, as it was chosen."""
-    assert summary.deploy is not None
-    with_prior = summary.private_with_prior if summary.deploy.prior else None
-    return (with_prior or summary.private_accuracy)[summary.deploy.private]
 
 
 def main() -> None:
@@ -38,7 +31,10 @@ def main() -> None:
         begun = time.perf_counter()
         for name, experiment in demo_runs(seed).items():
             summary = train(experiment).summary
-            row = [100 * recommended_private(summary), *(100 * value for value in summary["shared_accuracy"])]
+            row = [
+                100 * recommended_accuracy(summary, "private"),
+                *(100 * value for value in summary["shared_accuracy"]),
+            ]
             rows.setdefault(name, []).append(row)
             print(f"{seed:6} {name:12} {row[0]:13.1f}  {' '.join(f'{v:5.1f}' for v in row[1:])}", flush=True)
         slowest = max(slowest, time.perf_counter() - begun)

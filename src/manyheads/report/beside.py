@@ -50,8 +50,8 @@ class Change:
         return f"{self.points:+.1f} points ({percent(mean(self.alone))} -> {percent(mean(self.together))} %)"
 
 
-def recommended_accuracy(client: ClientSummary, task: str) -> float:
-    """Return the test accuracy at the head that was recommended to a client for a task.
+def recommended_accuracy(client: ClientSummary | Summary, task: str) -> float:
+    """Return the test accuracy at the head that was recommended for a task, to a client or on average.
 
     Without a validation part it is the main head for the private task, and the last head for the shared one.
     """

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from manyheads.config.experiment import Experiment
 from manyheads.errors import ConfigurationError
+from manyheads.report.beside import recommended_accuracy
 from manyheads.runs.read import check_no_run, read_experiment
 from manyheads.runs.remove import ADVICE, check_removable, remove_run
 from manyheads.runs.summary import Summary
@@ -48,10 +49,10 @@ def demo_text(summaries: Mapping[str, Summary]) -> str:
     """Say in one sentence what the demonstration shows."""
     alone, together, pooled = (summaries[name] for name in ("separate", "mhd", "supervised"))
     before, after = alone.shared_accuracy[0], together.shared_accuracy[-1]
-    own_before, own_after = alone.private_task[0], together.private_task[0]
+    own_before, own_after = (recommended_accuracy(run, "private") for run in (alone, together))
     return (
         f"A client that trains alone recognises {100 * before:.0f} % of all digits. Taught by what the others' models "
-        f"say about unlabelled digits, its last head recognises {100 * after:.0f} %, and its main head "
-        f"{100 * own_after:.0f} % of the client's own digits ({100 * own_before:.0f} % alone). One model with "
-        f"everybody's private data reaches {100 * pooled.shared_accuracy[0]:.0f} %."
+        f"say about unlabelled digits, its last head recognises {100 * after:.0f} %, and the head "
+        f"recommended for the client's own digits {100 * own_after:.0f} % of these ({100 * own_before:.0f} % alone). "
+        f"One model with everybody's private data reaches {100 * pooled.shared_accuracy[0]:.0f} %."
     )
