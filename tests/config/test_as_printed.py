@@ -84,7 +84,7 @@ BEFORE: dict[str, tuple[dict[str, Any], str, str, str]] = {  # computed by commi
     ),
 }
 PRINTED_TRAINING = {"warmup_steps": 200, "balance": 0.0}
-PRINTED_MHD = {"pull": "sum", "sharpness": 1.0, "remember": 0.0}
+PRINTED_MHD = {"pull": "sum", "sharpness": 1.0, "remember": 0.0, "fit_every": 1}
 
 
 def printed(values: dict[str, Any]) -> Experiment:
@@ -112,7 +112,8 @@ def test_a_new_default_is_hashed_like_any_choice(name: str) -> None:
     changes: list[dict[str, Any]] = [{"training": {"balance": 1.0}}]
     if made.algorithm.name == "mhd":
         changes += [
-            {"algorithm": {key: value}} for key, value in (("pull", 0.3), ("sharpness", 8.0), ("remember", 0.9))
+            {"algorithm": {key: value}}
+            for key, value in (("pull", 0.3), ("sharpness", 8.0), ("remember", 0.9), ("fit_every", 20))
         ]
     others = [made.with_values(**change) for change in changes]
     assert len({made.fingerprint(), *(other.fingerprint() for other in others)}) == 1 + len(others)
@@ -125,7 +126,10 @@ def test_what_a_file_lacks_is_what_it_meant(name: str) -> None:
     filled = filled_in({"clients": 2, "algorithm": {"name": name}})
     assert filled["training"] == {"balance": 0.0}
     assert filled["algorithm"] == {"name": name} | {key: meant[key] for key in ADDED["algorithm"] if key in meant}
-    own = {"training": {"balance": 2.0}, "algorithm": {"name": name, "pull": 0.5, "sharpness": 3.0, "remember": 0.1}}
+    own = {
+        "training": {"balance": 2.0},
+        "algorithm": {"name": name, "pull": 0.5, "sharpness": 3.0, "remember": 0.1, "fit_every": 7},
+    }
     assert filled_in(own) == own
     assert filled_in(filled) == filled
 

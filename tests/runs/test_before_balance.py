@@ -1,4 +1,4 @@
-"""Runs from before `balance`, `pull`, `sharpness` and `remember`: they go on as they began, and keep their hashes.
+"""Runs from before balance, pull, mixtures and `fit_every`: they go on as they began, and keep their hashes.
 
 `before_balance` holds two runs of 12 steps that commit cd5c480 stopped after 6, and what it found in whole ones.
 """
@@ -34,7 +34,7 @@ def test_a_run_without_these_keys_ends_as_the_printed_one(tiny: Experiment, tmp_
     added = {key for keys in ADDED.values() for key in keys}
     lines = file.read_text().splitlines(keepends=True)
     older = [line for line in lines if line.partition(" = ")[0] not in added]
-    assert len(lines) - len(older) == len(added) == 4
+    assert len(lines) - len(older) == len(added) == 5
     file.write_text("".join(older))
     written = tomllib.loads("".join(older))
     del written["training"]["save_seconds"]
@@ -49,7 +49,9 @@ def test_a_run_without_these_keys_ends_as_the_printed_one(tiny: Experiment, tmp_
 @pytest.mark.parametrize("kind", ["weights", "predictions"])
 def test_a_run_that_was_begun_then_ends_as_it_would_have_then(kind: str, tmp_path: Path) -> None:
     run = Path(shutil.copytree(OLD / kind, tmp_path / "run"))
-    assert not any(key in (run / "experiment.toml").read_text() for key in ("balance", "pull", "sharp", "remember"))
+    assert not any(
+        key in (run / "experiment.toml").read_text() for key in ("balance", "pull", "sharp", "remember", "fit_every")
+    )
     resume(run)
     expected: dict[str, Any] = json.loads((OLD / f"{kind}.json").read_text())
     found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

@@ -131,7 +131,10 @@ class MHD(MHDKnobs, Algorithm):
         return range(0 if self.pool_start == "initial" else self.exchange_every, steps, self.exchange_every)
 
     def prepare(self, client: Client, step: int) -> None:
-        """Fit the confidence to the client as it is now."""
+        """Fit the confidence to the client as it is now, at the first exchange in each `fit_every` steps."""
+        every, before = known(self.fit_every), step - self.exchange_every
+        if step > 0 and before >= 0 and step // every == before // every:
+            return
         client.memory.update(self.teacher_confidence.saved(self.teacher_confidence.fit(client, step)))
 
     @torch.no_grad()

@@ -22,13 +22,17 @@ KNOBS: dict[str, dict[str, Any]] = {  # by algorithm: those whose defaults chang
         "pool_size": 8,
         "pool_every": 100,
         "confidence": "max_probability",
+        "fit_every": 1,
         "ramp": {"hold": 0.1, "rise": 0.3},
         "average_every": 50,
     },
     "averaging": {"average_every": 100},
     "fedmd": {"first_private_steps": 100, "digest_steps": 50, "revisit_steps": 50},
 }
-ADDED = {"training": ("balance",), "algorithm": ("pull", "sharpness", "remember")}  # keys that older files do not have
+ADDED = {
+    "training": ("balance",),
+    "algorithm": ("pull", "sharpness", "remember", "fit_every"),
+}  # keys that older files do not have
 
 
 def as_printed(algorithm: str = "mhd") -> dict[str, Any]:
@@ -44,7 +48,7 @@ def filled_in(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a run folder, and for each key that it is too old to have what this meant.
 
     >>> filled_in({"clients": 2, "algorithm": {"name": "mhd", "nu_aux": 1.0}})["algorithm"]
-    {'pull': 'sum', 'sharpness': 1.0, 'remember': 0.0, 'name': 'mhd', 'nu_aux': 1.0}
+    {'pull': 'sum', 'sharpness': 1.0, 'remember': 0.0, 'fit_every': 1, 'name': 'mhd', 'nu_aux': 1.0}
     """
     found = dict(values)
     for section, meant in _added(values).items():

@@ -26,6 +26,7 @@ from manyheads.config.types import (
 from manyheads.errors import ConfigurationError
 
 POOL_SHARE, GROUP_SHARE, AVERAGING_SHARE = 300, 80, 100  # by default: exchanges or averagings in a run
+FITS = 30  # by default: of a confidence, in a run
 DEFAULT_TOP_K = 8
 
 
@@ -77,6 +78,7 @@ class MHDKnobs:
     pool_every: Positive | None = None  # a 300th of the steps
     pool_start: Literal["initial", "empty"] = "initial"
     confidence: str | None = None  # density; max_probability where clients form groups
+    fit_every: Positive | None = None  # steps between two fits of a confidence that is fitted; a 30th of the steps
     select: Select = "mixture"
     sharpness: NonNegative = 8.0  # in a mixture, weights are confidence to this power
     remember: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.9  # of what was heard about a sample when it was seen before
@@ -103,6 +105,7 @@ class MHDKnobs:
             pool_size=self.pool_size or max(size.nodes, self.targets_per_step),
             pool_every=self.pool_every or size.share(POOL_SHARE),
             average_every=self.average_every or size.share(GROUP_SHARE),
+            fit_every=self.fit_every or size.share(FITS),
             confidence=self.confidence or ("max_probability" if size.grouped else "density"),
         )
 
