@@ -141,6 +141,7 @@ def test_who_taught_whom_without_labels(pets: Path, tmp_path: Path, monkeypatch:
     for event in taught:
         assert sum(event.own) + np.array(event.others).sum() > 0
         assert (event.own_right, event.others_right) == (event.chosen_by_class, event.right_by_class) == (None, None)
+        assert event.missed is None
     assert "Who taught each auxiliary head" in output
     assert "Who taught each class" not in output
     assert "right" not in output.split("Who taught each auxiliary head")[1].split("No head is recommended")[0]

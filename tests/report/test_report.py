@@ -148,6 +148,28 @@ def test_taught_says_who_taught_each_head_and_how_well() -> None:
     assert width(table) <= 80
 
 
+def test_taught_says_what_was_missed_where_that_is_known() -> None:
+    table = taught_table(summary(taught=TAUGHT | {"missed": [9, 0]}))
+    assert headers(table)[5:] == ["all right", "right one missed", "other client chosen most"]
+    assert [row[5:] for row in rows(table)] == [
+        ["53.3", "30.0", "client-0 (20.0)"],
+        ["56.7", "0.0", "client-1 (30.0)"],
+    ]
+    assert headers(taught_table(summary())) == [*headers(table)[:6], headers(table)[-1]]
+    unknown = dict.fromkeys(("own_right", "others_right", "chosen_by_class", "right_by_class"))
+    blind = taught_table(summary(taught=TAUGHT | {"missed": [9, 0]} | unknown))
+    assert headers(blind) == ["head", "own heads", "other clients", "other client chosen most"]
+
+
+def test_all_that_is_known_of_many_heads_and_clients_fits_a_terminal() -> None:
+    always = {"own": [0] * 12, "own_right": [0] * 12, "others": [[1, 0, 9]] * 12, "others_right": [[1, 0, 9]] * 12}
+    ours = summary(taught=TAUGHT | always | {"missed": [10] * 12})
+    clients = [client.model_copy(update={"name": "client-12"}) for client in ours.clients]
+    table = taught_table(ours.model_copy(update={"clients": clients}))
+    assert rows(table)[-1] == ["aux 12", "0.0", "", "100.0", "100.0", "100.0", "100.0", "client-12 (90.0)"]
+    assert width(table) < 80  # beside the last column, a terminal needs one more
+
+
 def test_a_head_that_no_peer_taught_names_none() -> None:
     alone = {"own": [30], "own_right": [30], "others": [[0, 0, 0]], "others_right": [[0, 0, 0]]}
     table = taught_table(summary(taught={**TAUGHT, **alone}))

@@ -58,6 +58,7 @@ def test_what_an_old_run_said_of_pairs_is_found(old: Path) -> None:
     assert (relations.chosen, relations.right) == (taught["chosen"], taught["right"])
     counts = read_summary(old).taught
     assert counts is not None
+    assert counts.missed is None
     for head in range(2):
         of_all = [by_head[head] for by_head in taught["chosen"]]  # students x teachers
         assert counts.own[head] == sum(of_all[student][student] for student in range(3))
@@ -68,7 +69,7 @@ def test_what_an_old_run_said_of_pairs_is_found(old: Path) -> None:
 
 
 def test_an_old_run_that_this_version_went_on_with_holds_events_of_both_forms(old: Path) -> None:
-    new = TaughtEvent(step=12, own=[1, 2], others=[[0, 1, 2], [0, 0, 1]])
+    new = TaughtEvent(step=12, own=[1, 2], others=[[0, 1, 2], [0, 0, 1]], missed=[1, 0])
     with (old / "metrics.jsonl").open("a") as file:
         file.write(new.model_dump_json() + "\n")
     assert read_events(old)[-1] == new
@@ -128,6 +129,35 @@ SUMMARY: dict[str, Callable[[str], str]] = {
 }
 
 
+# Counts that a summary holds since it says what was missed.
+COUNTS = {"step": 8, "own": [1, 1], "others": [[1, 1, 1]] * 2}
+MISSED: dict[str, Any] = {
+    "a head too few": [1],
+    "a head too many": [1, 1, 1],
+    "teachers": [[1, 1, 1]] * 2,
+    "less than none": [-1, 0],
+    "more than can be counted": [2**63, 0],
+    "half a sample": [0.5, 0],
+    "true": [True, False],
+    "text": ["1", "0"],
+    "a word": "many",
+    "a number": 1,
+    "nothing in a list": [None, None],
+}
+SUMMARY |= {
+    f"missed: {name}": lambda content, missed=missed: replaced(content, taught=COUNTS | {"missed": missed})  # type: ignore[misc]
+    for name, missed in MISSED.items()
+}
+
+
+def test_what_was_missed_is_read(old: Path) -> None:
+    path = old / "summary.json"
+    path.write_text(replaced(path.read_text(), taught=COUNTS | {"missed": [1, 0]}))
+    counts = read_summary(old).taught
+    assert counts is not None
+    assert counts.missed == [1, 0]
+
+
 def check_refused(read: Callable[[Path], object], folder: Path, name: str) -> str:
     with pytest.raises(RunError) as refused:
         read(folder)
@@ -179,6 +209,8 @@ EVENTS: dict[str, Callable[[str], str]] = {
     "pairs that are text": with_line(4, chosen="client-0"),
     "a negative count": with_line(4, chosen=[[[-1] * 3] * 2] * 3),
     "a class too few": with_line(4, right_by_class=[[1] * 9] * 3),
+    "heads too many that were missed": with_line(4, missed=[1, 1, 1]),
+    "a sample missed less than never": with_line(4, missed=[-1, 0]),
     "a probe of nobody": with_line(9, shared_accuracy=[]),
     "labels of two clients": with_line(0, label_counts=[[1] * 10] * 2),
     "a label that does not exist": with_line(0, primary_labels=[[10], [], []]),

@@ -45,9 +45,8 @@ def ended(experiment: Experiment) -> tuple[Summary, list[Event]]:
     judged = {part: Evaluation(part, by_head, by_head, [1.0] * clients, []) for part in ("validation", "test")}
     many = np.full((clients, CLASSES), 10_000)
     by_teacher = np.full((HEADS - 1, clients), 10_000)
-    taught = TeacherTally(
-        by_teacher[:, 0], by_teacher[:, 0], by_teacher, by_teacher, many, many, chosen=None, right=None
-    )
+    of_own = by_teacher[:, 0]
+    taught = TeacherTally(of_own, of_own, by_teacher, by_teacher, many, many, of_own, chosen=None, right=None)
     by_hop = {str(away): own for away, own in enumerate(by_head)}
     told: list[Event] = [
         start_event(e, {}),

@@ -65,6 +65,8 @@ class TeacherChoices:
 
     teacher_BK: Tensor  # a client; its own index if its own head was chosen
     class_BK: Tensor  # the most likely class by that teacher
+    # The most likely class by each candidate, -1 where it does not cover the sample; None: missed ones are not counted.
+    candidate_class_JBK: Tensor | None = None
 
 
 Sends = Literal["nothing", "weights", "predictions", "averaging"]

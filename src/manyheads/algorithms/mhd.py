@@ -291,10 +291,11 @@ class MHD(MHDKnobs, Algorithm):
             return None
         logits_BHC, embedding_BE = client.model(batch.public.images)
         p_JBKC, confidence_JBK = self._candidates(client, logits_BHC, embedding_BE, batch.foreign)
+        class_JBK = p_JBKC.argmax(-1).where(confidence_JBK > -torch.inf, -1)
         if self.select == "oracle":
             confidence_JBK = distillation.prefer_right(p_JBKC, confidence_JBK, batch.public_labels())
         choice_BK = distillation.choose(confidence_JBK, self.select, batch.array("uniform"))
         others = [snapshot.client for snapshot in batch.teachers]
         teachers_J = [client.index, *others, *(others if self.same_level else []), client.index][: len(p_JBKC)]
-        class_JBK = p_JBKC.argmax(-1)
-        return TeacherChoices(choice_BK.new_tensor(teachers_J)[choice_BK], class_JBK.gather(0, choice_BK[None])[0])
+        teacher_BK, class_BK = choice_BK.new_tensor(teachers_J)[choice_BK], class_JBK.gather(0, choice_BK[None])[0]
+        return TeacherChoices(teacher_BK, class_BK, class_JBK)

@@ -1,7 +1,7 @@
 """Counts of who taught whom, and how often the teacher was right."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ Counts = NDArray[np.int64]
 class TeacherTally:
     """Counts of who taught whom on public batches, whose labels training does not use.
 
-    `right` and `by_class` are None where the public set has no labels.
+    `right`, `by_class` and `missed` are None where the public set has no labels.
     """
 
     own: Counts  # by auxiliary head: samples on which a client's own head was the teacher, all clients together
@@ -28,6 +28,9 @@ class TeacherTally:
     others_right: Counts | None
     chosen_by_class: Counts | None  # teachers x classes, over all students and heads, own heads included
     right_by_class: Counts | None
+    # By auxiliary head, all clients together: samples on which the teacher was wrong and another candidate was right.
+    # Also None if the algorithm does not say who the candidates were.
+    missed: Counts | None
     # Students x auxiliary heads x teachers; a student's own heads are on the diagonal. It grows with the square of the
     # number of clients, and is None if it was not asked for.
     chosen: Counts | None
@@ -38,7 +41,7 @@ class TeacherTally:
         sums: dict[str, Any] = {}
         for name in (field.name for field in fields(self)):
             own, theirs = getattr(self, name), getattr(other, name)
-            sums[name] = None if own is None else own + theirs
+            sums[name] = None if own is None or theirs is None else own + theirs
         return TeacherTally(**sums)
 
 
@@ -51,7 +54,7 @@ def who_taught_whom(
     With `pairs`, count them for each student, too.
     """
     labelled = clients[0].public is not None and clients[0].public.labelled
-    counted = _nothing_yet(clients[0], labelled, pairs)
+    counted, candidates_known = _nothing_yet(clients[0], labelled, pairs), True
     for client in clients:
         batches = client.batches(start, stop, algorithm.plan(client, start, stop))
         for step in range(start, stop):
@@ -64,8 +67,13 @@ def who_taught_whom(
             _count_choices(counted, client.index, teacher_BK)
             if labelled:
                 label_BK = batch.public_labels()[:, None].expand_as(choices.class_BK).cpu().numpy()
-                _count_right(counted, client.index, teacher_BK, choices.class_BK.cpu().numpy() == label_BK, label_BK)
-    return counted
+                right_BK = choices.class_BK.cpu().numpy() == label_BK
+                _count_right(counted, client.index, teacher_BK, right_BK, label_BK)
+                if choices.candidate_class_JBK is None:
+                    candidates_known = False
+                else:
+                    _count_missed(counted, choices.candidate_class_JBK.cpu().numpy() == label_BK, right_BK)
+    return counted if candidates_known else replace(counted, missed=None)
 
 
 def _nothing_yet(client: Client, labelled: bool, pairs: bool) -> TeacherTally:
@@ -82,6 +90,7 @@ def _nothing_yet(client: Client, labelled: bool, pairs: bool) -> TeacherTally:
         others_right=zeros(by_teacher, labelled),
         chosen_by_class=zeros(by_class, labelled),
         right_by_class=zeros(by_class, labelled),
+        missed=zeros(heads - 1, labelled),
         chosen=zeros(by_student, pairs),
         right=zeros(by_student, pairs and labelled),
     )
@@ -110,6 +119,11 @@ def _count_right(
         np.add.at(counts, place, number)
     if counted.right is not None:
         np.add.at(counted.right[student], (head_BK, teacher_BK), hit_BK)
+
+
+def _count_missed(counted: TeacherTally, right_JBK: NDArray[np.bool_], chosen_right_BK: NDArray[np.bool_]) -> None:
+    assert counted.missed is not None
+    counted.missed[:] += (right_JBK.any(0) & ~chosen_right_BK).sum(0)
 
 
 def _heads(teacher_BK: Counts) -> Counts:

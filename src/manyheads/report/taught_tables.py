@@ -25,10 +25,12 @@ def taught_table(summary: Summary) -> Table:
     table.add_column("head", no_wrap=True)
     taught = summary.taught
     labelled = taught is None or taught.own_right is not None  # the labels of the public set are known
-    for name in ("own\nheads", OF_THESE_RIGHT, "other\nclients", OF_THESE_RIGHT, "all\nright"):
+    missed = taught.missed if taught is not None and labelled else None  # runs from before did not count them
+    names = ["own\nheads", OF_THESE_RIGHT, "other\nclients", OF_THESE_RIGHT, "all\nright"]
+    for name in [*names, "right one\nmissed"] if missed is not None else names:
         if labelled or "right" not in name:
             table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("other client chosen\nmost (in % of samples)", no_wrap=True)
+    table.add_column("other client\nchosen most", no_wrap=True)
     if taught is None:
         return table
     for head, (own, by_other) in enumerate(zip(taught.own, taught.others, strict=True)):
@@ -39,6 +41,8 @@ def taught_table(summary: Summary) -> Table:
             own_right, others_right = taught.own_right[head], sum(taught.others_right[head])
             of_own, of_others = share_text(own_right, own), share_text(others_right, others)
             cells = [cells[0], of_own, cells[1], of_others, share_text(own_right + others_right, total)]
+        if missed is not None:
+            cells.append(share_text(missed[head], total))
         table.add_row(head_name(head + 1), *cells, _chosen_most(summary, by_other, total))
     return table
 

@@ -126,11 +126,15 @@ class TaughtCounts(Stored):
     others_right: list[list[Count]] | None = None
     chosen_by_class: list[list[Count]] | None = None  # teachers x classes: sums over students and heads, own included
     right_by_class: list[list[Count]] | None = None
+    # By auxiliary head: samples on which the teacher was wrong and another candidate was right; None if unknown.
+    missed: list[Count] | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         heads, teachers = len(self.own), len(self.others[0]) if self.others else 0
         check_shape("others", self.others, heads, teachers)
+        if self.missed is not None:
+            check_shape("missed", self.missed, heads)
         if self.own_right is None:
             return self
         if self.others_right is None or self.chosen_by_class is None or self.right_by_class is None:
