@@ -5,7 +5,8 @@
 `digits` is the demonstration. `fashion` is Fashion-MNIST as a newcomer may meet it: 12,000 of its training images
 (Debian's package dataset-fashion-mnist, or --files FOLDER), six clients with three of ten labels each, s = 100, 20 %
 public, the demonstration's network and batches, 600 steps, one target. *Private* is the head that validation data
-recommend, on the same validation data; *right* is how often a teacher was right, by head.
+recommend, on the same validation data; *right* is how often a teacher was right, by head, and *missed* how often it was
+wrong where another candidate was right.
 """
 
 import gzip
@@ -88,7 +89,7 @@ def _idx(path: Path, header: int) -> NDArray[np.uint8]:
 
 
 def row(name: str, summaries: list[Summary]) -> list[str]:
-    """Return validation accuracies and how often teachers were right, means over seeds."""
+    """Return validation accuracies, and how often teachers were right or the right one was missed, means over seeds."""
     judged = [(summary.validation, summary.deploy) for summary in summaries]
     private = mean(
         (of.private_with_prior if deploy.prior and of.private_with_prior else of.private_accuracy)[deploy.private]
@@ -102,7 +103,10 @@ def row(name: str, summaries: list[Summary]) -> list[str]:
         for k in range(len(heads) - 1)
         if counts
     ]
-    return [name, f"{100 * private:.1f}", *(", ".join(f"{100 * x:.1f}" for x in values) for values in (shared, right))]
+    known = [(t, t.missed) for t, _, _ in counts if t.missed is not None]
+    missed = [mean(of[k] / (t.own[k] + sum(t.others[k])) for t, of in known) for k in range(len(heads) - 1) if known]
+    by_head = (", ".join(f"{100 * x:.1f}" for x in values) for values in (shared, right, missed))
+    return [name, f"{100 * private:.1f}", *by_head]
 
 
 def chosen(made: Mapping[str, Experiment], options: Namespace) -> dict[str, Experiment]:
@@ -120,7 +124,8 @@ def main() -> None:
         base = base.with_values(evaluate={"every": base.training.steps})
         found = run_all(chosen(variants(base), options), options)
     print(f"{hardware()}; {options.data}, seeds {options.first} to {options.first + options.seeds - 1}\n")
-    head = ["validation, %", "private", "shared: main head, then head by head", "teachers right, by head"]
+    shared = "shared: main head, then head by head"
+    head = ["validation, %", "private", shared, "teachers right, by head", "right one missed, by head"]
     print(markdown_table(head, [row(name, summaries) for name, summaries in found.items()]))
 
 
