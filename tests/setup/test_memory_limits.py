@@ -91,6 +91,12 @@ NEEDS: dict[str, tuple[int, dict[str, Any], str]] = {
         {"training": {"batch_size": 800, "public_batch_size": 300}},
         "training.batch_size = 800, public_batch_size = 300: what a step keeps for its backward pass would take",
     ),
+    "what is remembered": (
+        3 * MEGABYTE,
+        {"model": {"auxiliary_heads": 60}},
+        "algorithm.remember = 0.9: what 3 clients remember of 431 public samples would take 0.0 GB, and this machine "
+        "has 0.0 GB; set it to 0, or lower model.auxiliary_heads",
+    ),
     "a window": (
         20 * MEGABYTE,
         {
@@ -115,6 +121,21 @@ def test_what_this_machine_cannot_hold(case: str, monkeypatch: pytest.MonkeyPatc
     size, values, line = NEEDS[case]
     small_machine(monkeypatch, size)
     assert line in refusal(Experiment(**TINY).with_values(**values))
+
+
+def test_what_is_remembered_is_counted_to_the_byte(tiny: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = tiny.with_values(model={"auxiliary_heads": 60})
+    ensemble = assemble(experiment)
+    for client in ensemble.clients:
+        ensemble.resolved.algorithm.plan(client, 0, 1)
+    needed = sum(kept.nbytes for client in ensemble.clients for kept in client.memory.values())
+    assert needed > 4 * MEGABYTE
+    small_machine(monkeypatch, needed)
+    assemble(experiment)
+    small_machine(monkeypatch, needed - 1)
+    assert refusal(experiment).startswith("algorithm.remember = 0.9: ")
+    for knobs in ({"remember": 0.0}, {"select": "most_confident"}):
+        assemble(experiment.with_values(algorithm=knobs))
 
 
 def test_a_split_is_shown_of_what_cannot_be_trained(tiny: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,6 +124,9 @@ class MHD(MHDKnobs, Algorithm):
         )
         return TableContents(form, self.compares_embeddings, self.rest)
 
+    def remembered_bytes(self, public_samples: int, heads: int, classes: int) -> int:
+        return recall.bytes_needed(public_samples, heads - 1, classes) if self._remembers else 0
+
     def rows_per_exchange(self, public_batch_size: int) -> int:
         return self.exchange_every * public_batch_size * self.targets_per_step
 

@@ -16,6 +16,15 @@ MOST_CLASSES = 16  # kept for each sample and head
 CLASSES, VALUES = "heard classes", "heard values"  # in the client's memory: samples x auxiliary heads x classes kept
 
 
+def bytes_needed(samples: int, heads: int, classes: int) -> int:
+    """Return the bytes that a client needs for what it hears about so many samples; values have 4, classes 2.
+
+    >>> bytes_needed(samples=50_000, heads=4, classes=100)
+    19200000
+    """
+    return 6 * samples * heads * min(MOST_CLASSES, classes)
+
+
 def begin(memory: MutableMapping[str, Tensor], public: Samples, heads: int, classes: int, like: Tensor) -> None:
     """Make room for what will be heard, unless there is."""
     public.places(public.first)  # their order is known before a step may be captured

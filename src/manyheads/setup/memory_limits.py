@@ -37,13 +37,21 @@ def check_training_fits_memory(resolved: ResolvedExperiment) -> None:
         4 * _images(resolved) * max(model.kept for model in resolved.models),
         "what a step keeps for its backward pass",
     )
+    public, classes = len(resolved.split.public), resolved.dataset.classes
+    _refuse(
+        f"algorithm.remember = {experiment.algorithm.options().get('remember')}",
+        experiment.clients * resolved.algorithm.remembered_bytes(public, resolved.heads, classes),
+        f"what {experiment.clients} clients remember of {public:,} public samples",
+        advice="set it to 0, or lower model.auxiliary_heads",
+    )
 
 
-def _refuse(keys: str, needed: int, what: str) -> None:
+def _refuse(keys: str, needed: int, what: str, advice: str | None = None) -> None:
     try:
         check_memory(needed, what)
     except MemoryError as error:
-        raise ConfigurationError(f"{keys}: {error}; lower {'one of them' if ',' in keys else 'it'}") from None
+        advice = advice or f"lower {'one of them' if ',' in keys else 'it'}"
+        raise ConfigurationError(f"{keys}: {error}; {advice}") from None
 
 
 def _images(resolved: ResolvedExperiment) -> int:
