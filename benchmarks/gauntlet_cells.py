@@ -1,4 +1,4 @@
-"""The cells of the gauntlet: data, clients and circumstances, as a user would describe them, and nothing chosen for them.
+"""The cells of the gauntlet: data, clients and circumstances as a user would describe them, and nothing tuned.
 
 What is set follows from a few rules, the same for all. A *small* cell has pictures of digits or clothes, small
 networks, and batches of 32 with the demonstration's learning rate; a *large* one has CIFAR, ResNets, and the default
