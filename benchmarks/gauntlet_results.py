@@ -58,6 +58,9 @@ class Job:
     def at(self) -> tuple[str, str, int]:
         return self.cell, self.way, self.experiment.seed
 
+    def __str__(self) -> str:
+        return f"{self.cell}, {self.way}, seed {self.experiment.seed}"
+
     def place(self, folder: Path) -> Path:
         return folder / f"{self.cell}-{self.way}-seed-{self.experiment.seed}.json"
 
