@@ -9,7 +9,6 @@ recommend, on the same validation data; *right* is how often a teacher was right
 wrong where another candidate was right.
 """
 
-import gzip
 import tempfile
 from argparse import Namespace
 from collections.abc import Mapping
@@ -17,18 +16,12 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from common import hardware, markdown_table, parser_for, run_all
+from common import FASHION, hardware, markdown_table, parser_for, run_all, write_fashion
 from manyheads import Experiment
 from manyheads.config.as_printed import as_printed
 from manyheads.evaluation.head_choice import Recommendation
 from manyheads.runs.summary import Summary
 from manyheads.studies.demo import demo_experiment
-
-FASHION = Path("/usr/share/datasets/fashion-mnist")
-IMAGES = 12_000
 
 
 def variants(base: Experiment) -> dict[str, Experiment]:
@@ -69,23 +62,9 @@ def variants(base: Experiment) -> dict[str, Experiment]:
 
 
 def fashion(files: Path, folder: Path) -> Experiment:
-    rng = np.random.default_rng(0)
-    chosen = np.sort(rng.permutation(60_000)[:IMAGES])
-    x_train, y_train = _idx(files / "train-images-idx3-ubyte.gz", 16), _idx(files / "train-labels-idx1-ubyte.gz", 8)
-    x_test, y_test = _idx(files / "t10k-images-idx3-ubyte.gz", 16), _idx(files / "t10k-labels-idx1-ubyte.gz", 8)
-    np.savez(
-        folder / "fashion.npz",
-        x_train=x_train.reshape(-1, 28, 28, 1)[chosen],
-        y_train=y_train[chosen].astype(np.int64),
-        x_test=x_test.reshape(-1, 28, 28, 1)[:2_000],
-        y_test=y_test[:2_000].astype(np.int64),
-    )
+    write_fashion(files, folder / "fashion.npz")
     data = {"source": "npz", "path": str(folder / "fashion.npz"), "public_fraction": 0.2}
     return demo_experiment().with_values(clients=6, data=data)
-
-
-def _idx(path: Path, header: int) -> NDArray[np.uint8]:
-    return np.frombuffer(gzip.decompress(path.read_bytes()), np.uint8, offset=header)
 
 
 def row(name: str, summaries: list[Summary]) -> list[str]:

@@ -1,6 +1,7 @@
 """What the benchmarks share: many runs at a time, and writing their tables into docs/measurements.md."""
 
 import argparse
+import gzip
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,9 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from manyheads import Experiment, train
 from manyheads.config.as_printed import as_printed
@@ -20,6 +23,8 @@ from manyheads.studies.paper.cell_worker import processor_name as processor_name
 from manyheads.studies.paper.page import markdown_table as markdown_table
 
 Summaries = dict[str, list[Summary]]
+FASHION = Path("/usr/share/datasets/fashion-mnist")  # Debian's package dataset-fashion-mnist
+FASHION_IMAGES = 12_000
 
 
 def printed(experiment: Experiment, **algorithm: Any) -> Experiment:
@@ -84,6 +89,24 @@ def received(summaries: Sequence[Summary]) -> str:
     """Return the bytes that a client received, as a mean over clients and seeds."""
     count = mean(mean(summary["bytes_received"]) for summary in summaries)
     return "0" if count == 0 else f"{count / 1e6:.2f} MB"
+
+
+def write_fashion(files: Path, path: Path) -> None:
+    """Write some of the training images of Fashion-MNIST, and 2,000 of its test images, to an .npz file."""
+    chosen = np.sort(np.random.default_rng(0).permutation(60_000)[:FASHION_IMAGES])
+    x_train, y_train = _idx(files / "train-images-idx3-ubyte.gz", 16), _idx(files / "train-labels-idx1-ubyte.gz", 8)
+    x_test, y_test = _idx(files / "t10k-images-idx3-ubyte.gz", 16), _idx(files / "t10k-labels-idx1-ubyte.gz", 8)
+    np.savez(
+        path,
+        x_train=x_train.reshape(-1, 28, 28, 1)[chosen],
+        y_train=y_train[chosen].astype(np.int64),
+        x_test=x_test.reshape(-1, 28, 28, 1)[:2_000],
+        y_test=y_test[:2_000].astype(np.int64),
+    )
+
+
+def _idx(path: Path, header: int) -> NDArray[np.uint8]:
+    return np.frombuffer(gzip.decompress(path.read_bytes()), np.uint8, offset=header)
 
 
 def hardware() -> str:
