@@ -200,7 +200,7 @@ WAYS = {  # as --ways names them, and as the table does
     "balanced": "separate, balanced",
     "printed": "MHD as printed",
     "mhd": "MHD",
-    "ramp": "MHD, ramp",
+    "no-ramp": "MHD, no ramp",
     "fedmd": "FedMD",
     "fedavg": "FedAvg",
     "supervised": "supervised",
@@ -222,7 +222,7 @@ def ways_of(base: Experiment) -> dict[str, Experiment]:
         "balanced": alone,
         "printed": base.with_values(algorithm=pinned, training={"balance": 0.0}),
         "mhd": base,
-        "ramp": base.with_values(algorithm={"ramp": {"hold": 0.1, "rise": 0.3}}),
+        "no-ramp": base.with_values(algorithm={"pull_ramp": {"hold": 0.0, "rise": 0.0}}),
         "fedmd": experiment_for(base, "fedmd"),
         **({} if base.model.lists else {"fedavg": experiment_for(base, "averaging")}),
         "supervised": experiment_for(pooled, SUPERVISED),
@@ -236,7 +236,7 @@ STEP_MS = {
     "small": {"equal": 14.5, "mixed": 19.0},
     "large": {"equal": 3.1, "mixed": 2.5},
 }
-COST = {"separate": 0.3, "balanced": 0.3, "printed": 1.0, "mhd": 1.0, "ramp": 1.0, "fedmd": 0.65, "fedavg": 0.3}
+COST = {"separate": 0.3, "balanced": 0.3, "printed": 1.0, "mhd": 1.0, "no-ramp": 1.0, "fedmd": 0.65, "fedavg": 0.3}
 FIT_SECONDS = {"digits": 0.6, "MNIST": 6.0, "Fashion-MNIST": 17.0}  # of a run in which densities are fitted
 
 
@@ -245,5 +245,5 @@ def seconds_of(cell: Cell, way: str) -> float:
     per_step = STEP_MS.get(cell.data, STEP_MS[cell.size])[cell.models] / 1_000
     if way == "supervised":
         return cell.steps * per_step * COST["separate"]
-    fits = FIT_SECONDS.get(cell.data, 5.0) if way in ("mhd", "ramp") else 0.0
+    fits = FIT_SECONDS.get(cell.data, 5.0) if way in ("mhd", "no-ramp") else 0.0
     return cell.clients * cell.steps * per_step * COST[way] + fits

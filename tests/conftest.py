@@ -41,6 +41,7 @@ TINY: dict[str, Any] = {
         "pool_every": 4,
         "confidence": "max_probability",
         "ramp": {"hold": 0.0, "rise": 0.5},
+        "pull_ramp": {"hold": 0.0, "rise": 0.0},
     },
     "training": {
         "steps": 20,

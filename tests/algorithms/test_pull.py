@@ -12,12 +12,13 @@ from manyheads.engine.plain import exchange
 from manyheads.setup.build import assemble
 from manyheads.setup.resolve import resolve
 
-KNOBS = {"nu_emb": 0.7, "nu_aux": 3.0, "select": "most_confident", "ramp": {"hold": 0.0, "rise": 0.0}}
+NONE = {"hold": 0.0, "rise": 0.0}
+KNOBS = {"nu_emb": 0.7, "nu_aux": 3.0, "select": "most_confident", "ramp": NONE, "pull_ramp": NONE}
 
 
-def gradients(tiny: Experiment, pull: object, heads_see: str) -> dict[str, dict[str, Tensor]]:
+def gradients(tiny: Experiment, pull: object, heads_see: str, **knobs: object) -> dict[str, dict[str, Tensor]]:
     """Return the gradient of each term with respect to each parameter of client 0."""
-    wanted = tiny.with_values(algorithm={**KNOBS, "pull": pull}, model={"heads_see": heads_see})
+    wanted = tiny.with_values(algorithm={**KNOBS, "pull": pull, **knobs}, model={"heads_see": heads_see})
     ensemble = assemble(wanted, dtype=torch.float64)
     exchange(ensemble, step=0)
     client, algorithm = ensemble.clients[0], ensemble.resolved.algorithm
@@ -44,6 +45,27 @@ def test_only_what_auxiliary_heads_send_into_the_backbone_is_scaled(
             if name.startswith("backbone."):
                 assert term == "embedding" or expected.abs().max() > 1e-9 or name.endswith("bias")
     assert any(own.abs().max() > 1e-6 for name, own in printed["prediction"].items() if name.startswith("backbone."))
+
+
+@pytest.mark.parametrize("pull", [0.6, "sum"])
+def test_the_ramp_of_the_pull_holds_back_what_reaches_the_backbone_and_nothing_else(
+    pull: object, tiny: Experiment
+) -> None:
+    """Step 0 of a ramp that begins at once: heads learn, and nothing but the private task reaches the backbone."""
+    whole = gradients(tiny, pull, "embedding")
+    held = gradients(tiny, pull, "embedding", pull_ramp={"hold": 0.0, "rise": 0.5})
+    for term, by_name in whole.items():
+        for name, expected in by_name.items():
+            reaches = term == "cross_entropy" or (term == "prediction" and name.startswith("heads."))
+            torch.testing.assert_close(held[term][name], expected if reaches else 0.0 * expected, rtol=0.0, atol=0.0)
+
+
+def test_the_ramp_of_the_pull_rises(tiny: Experiment) -> None:
+    knobs = {**KNOBS, "pull": 0.6, "pull_ramp": {"hold": 0.25, "rise": 0.5}}
+    ensemble = assemble(tiny.with_values(algorithm=knobs, training={"steps": 8}))
+    plan = ensemble.resolved.algorithm.plan(ensemble.clients[0], 0, 8)
+    assert plan.arrays["pull ramp"].tolist() == [0.0, 0.0, 0.0, 0.25, 0.5, 0.75, 1.0, 1.0]
+    assert plan.arrays["ramp"].tolist() == [1.0] * 8
 
 
 def test_without_nu_aux_nothing_is_divided_by_it(tiny: Experiment) -> None:

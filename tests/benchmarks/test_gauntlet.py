@@ -60,7 +60,7 @@ def test_averaging_is_missing_where_models_differ(models: str) -> None:
     assert ways["fedmd"].training.steps == 2 * ways["mhd"].training.steps
     assert [ways[way].training.balance for way in ("separate", "balanced", "printed", "mhd")] == [0.0, 1.0, 0.0, 1.0]
     kept = {"exchange": "predictions", "top_k": 3}
-    assert all(kept.items() <= ways[way].algorithm.options().items() for way in ("printed", "mhd", "ramp"))
+    assert all(kept.items() <= ways[way].algorithm.options().items() for way in ("printed", "mhd", "no-ramp"))
 
 
 def row(cell: Cell = TINY, **tasks: Mapping[str, Sequence[float]]) -> Row:
@@ -102,15 +102,15 @@ def test_nothing_is_judged_without_training_alone() -> None:
 
 
 def test_the_summary_names_the_worst_cell_and_every_target() -> None:
-    good = {"separate": [40.0], "balanced": [45.0], "mhd": [80.0], "ramp": [80.2], "fedmd": [79.0]}
-    bad = {"separate": [40.0], "balanced": [45.0], "mhd": [42.0], "ramp": [44.0], "fedmd": [79.0]}
+    good = {"separate": [40.0], "balanced": [45.0], "mhd": [80.0], "no-ramp": [79.8], "fedmd": [79.0]}
+    bad = {"separate": [40.0], "balanced": [45.0], "mhd": [42.0], "no-ramp": [40.0], "fedmd": [79.0]}
     rows = [row(replace(TINY, name="good"), shared=good), row(replace(TINY, name="bad"), shared=bad)]
     text = summary_lines(rows)
     assert "1 of 2 cells (bad): MISSED" in text
     assert "The worst cell is bad" in text
     assert "-3.0 points against separate, balanced" in text
     assert "FedMD in shared accuracy in 1 of 2 cells (target: three of four): MISSED" in text
-    assert "private -1.10, shared -1.10 (target: at least -0.5): MISSED" in text
+    assert "private -1.10, shared -1.10; the ramp is needed" in text
     assert "0 of 1 cells: met" in summary_lines(rows[:1])
     assert "fedmd" not in summary_lines([row(replace(TINY, partition="s = 0"), shared=good)]).lower(), "equal labels"
 

@@ -84,7 +84,13 @@ BEFORE: dict[str, tuple[dict[str, Any], str, str, str]] = {  # computed by commi
     ),
 }
 PRINTED_TRAINING = {"warmup_steps": 200, "balance": 0.0}
-PRINTED_MHD = {"pull": "sum", "sharpness": 1.0, "remember": 0.0, "fit_every": 1}
+PRINTED_MHD = {
+    "pull": "sum",
+    "pull_ramp": {"hold": 0.0, "rise": 0.0},
+    "sharpness": 1.0,
+    "remember": 0.0,
+    "fit_every": 1,
+}
 
 
 def printed(values: dict[str, Any]) -> Experiment:
@@ -128,7 +134,14 @@ def test_what_a_file_lacks_is_what_it_meant(name: str) -> None:
     assert filled["algorithm"] == {"name": name} | {key: meant[key] for key in ADDED["algorithm"] if key in meant}
     own = {
         "training": {"balance": 2.0},
-        "algorithm": {"name": name, "pull": 0.5, "sharpness": 3.0, "remember": 0.1, "fit_every": 7},
+        "algorithm": {
+            "name": name,
+            "pull": 0.5,
+            "pull_ramp": {"rise": 0.1},
+            "sharpness": 3.0,
+            "remember": 0.1,
+            "fit_every": 7,
+        },
     }
     assert filled_in(own) == own
     assert filled_in(filled) == filled

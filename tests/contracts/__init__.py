@@ -22,8 +22,9 @@ from manyheads.setup.build import Ensemble
 from manyheads.training.loop import windows
 from tests.conftest import TINY
 
+NONE, RISING = {"hold": 0.0, "rise": 0.0}, {"hold": 0.2, "rise": 0.5}
 ALGORITHM_KNOBS: dict[str, dict[str, Any]] = {
-    "mhd": {"pool_size": 3, "pool_every": 4, "ramp": {"hold": 0.0, "rise": 0.5}},
+    "mhd": {"pool_size": 3, "pool_every": 4, "ramp": {"hold": 0.0, "rise": 0.5}, "pull_ramp": NONE},
     "averaging": {"average_every": 5},
     "fedmd": {"first_private_steps": 4, "digest_steps": 4, "revisit_steps": 4, "alignment_samples": 40},
     "separate": {},
@@ -54,7 +55,9 @@ CASES: dict[str, dict[str, Any]] = {
     "whole tables": {"algorithm": mhd(exchange="predictions", same_level=True), "data": WHOLE},
     "density, sent": {"algorithm": mhd(exchange="predictions", confidence="density", self_target=True)},
     "mixture that remembers": {  # three epochs of the public set, some of which end within a batch
-        "algorithm": mhd(select="mixture", sharpness=4.0, remember=0.8, pull=0.5, confidence="density"),
+        "algorithm": mhd(
+            select="mixture", sharpness=4.0, remember=0.8, pull=0.5, pull_ramp=RISING, confidence="density"
+        ),
         "data": WHOLE,
     },
     "confidence of others": {"algorithm": mhd(confidence="tests.exchange.lab:second_guess")},

@@ -17,9 +17,9 @@ from manyheads.algorithms.base import Algorithm, Neighbours
 from manyheads.client.client import Client
 from manyheads.exchange.snapshot import Snapshot
 from manyheads.setup.build import Ensemble, assemble
-from tests.contracts import ALGORITHM_KNOBS, GRAPH_KNOBS, SNAPSHOTS, stored_images, train_by_hand, weights
+from tests.contracts import ALGORITHM_KNOBS, GRAPH_KNOBS, NONE, SNAPSHOTS, stored_images, train_by_hand, weights
 
-POOL = {"pool_size": 1, "pool_every": 2, "pool_start": "empty", "ramp": {"hold": 0.0, "rise": 0.0}}
+POOL = {"pool_size": 1, "pool_every": 2, "pool_start": "empty", "ramp": NONE, "pull_ramp": NONE}
 EXCHANGES: dict[str, dict[str, Any]] = {
     **{f"mhd {kind}": {"name": "mhd", **POOL, "exchange": kind} for kind in SNAPSHOTS},
     "averaging": {"name": "averaging", "average_every": 2},

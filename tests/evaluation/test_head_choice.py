@@ -46,12 +46,21 @@ def test_what_has_no_errors_says_too_little() -> None:
     assert recommended_heads(None) is None
 
 
-def test_over_all_clients_errors_shrink_and_each_client_has_its_own_choice() -> None:
-    """Two differences of 0.05 with errors of 0.06: too little for one client, enough for the mean of four."""
+def test_a_client_with_few_samples_takes_what_is_best_over_all_clients() -> None:
+    """Differences of 0.05 with errors of 0.06: too little for one client, enough for the mean of four."""
     plain, errors = [[0.50, 0.55, 0.0]] * 4, [[0.0, 0.06, 0.06]] * 4
-    assert recommended_heads(evaluation(plain, None, errors), 2) == Recommendation(0, 1)
-    assert recommended_heads(evaluation(plain, None, errors)) == Recommendation(1, 1)
     assert math.sqrt(4 * 0.06**2) / 4 < 0.05 < 0.06
+    assert recommended_heads(evaluation(plain[:1], None, errors[:1]), 0) == Recommendation(0, 1)
+    assert recommended_heads(evaluation(plain, None, errors)) == Recommendation(1, 1)
+    assert recommended_heads(evaluation(plain, None, errors), 2) == Recommendation(1, 1)
+
+
+def test_a_client_for_which_another_head_is_clearly_better_takes_that_one() -> None:
+    plain, errors = [[0.5, 0.6, 0.0]] * 12, [[0.0, 0.05, 0.05]] * 12
+    for own, expected in (([0.9, 0.5, 0.0], 0), ([0.5, 0.6, 0.9], 2), ([0.6, 0.56, 0.0], 1)):
+        found = evaluation([own, *plain], None, [[0.0, 0.05, 0.05], *errors])
+        assert recommended_heads(found, 0) == Recommendation(expected, 1)
+        assert recommended_heads(found) == Recommendation(1, 1)
     mixed = evaluation([[0.5, 0.9, 0.0], [0.9, 0.5, 0.0]], None, [[0.0, 0.01, 0.01]] * 2)
     assert [recommended_heads(mixed, client) for client in (0, 1)] == [Recommendation(1, 1), Recommendation(0, 1)]
 

@@ -65,8 +65,22 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "confidence": "density",
         "ramp": {"hold": 0.0, "rise": 0.0},
     },
+    "mhd-pull-ramp": {
+        "name": "mhd",
+        "pool_size": 3,
+        "pool_every": 5,
+        "nu_emb": 0.1,
+        "nu_aux": 10.0,
+        "pull": 3.0,
+        "pull_ramp": {"hold": 0.1, "rise": 0.3},
+        "select": "mixture",
+        "sharpness": 8.0,
+        "remember": 0.7,
+        "confidence": "density",
+        "ramp": {"hold": 0.0, "rise": 0.0},
+    },
 }
-BALANCE = {"balanced": 1.0, "mhd-defaults": 1.0}  # the others are trained as the paper prints it
+BALANCE = {"balanced": 1.0, "mhd-defaults": 1.0, "mhd-pull-ramp": 1.0}  # the others are trained as the paper prints it
 
 
 def losses(variant: str) -> list[list[float]]:

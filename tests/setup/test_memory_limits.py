@@ -94,7 +94,7 @@ NEEDS: dict[str, tuple[int, dict[str, Any], str]] = {
     "what is remembered": (
         3 * MEGABYTE,
         {"model": {"auxiliary_heads": 60}},
-        "algorithm.remember = 0.9: what 3 clients remember of 431 public samples would take 0.0 GB, and this machine "
+        "algorithm.remember = 0.7: what 3 clients remember of 431 public samples would take 0.0 GB, and this machine "
         "has 0.0 GB; set it to 0, or lower model.auxiliary_heads",
     ),
     "a window": (
@@ -133,7 +133,7 @@ def test_what_is_remembered_is_counted_to_the_byte(tiny: Experiment, monkeypatch
     small_machine(monkeypatch, needed)
     assemble(experiment)
     small_machine(monkeypatch, needed - 1)
-    assert refusal(experiment).startswith("algorithm.remember = 0.9: ")
+    assert refusal(experiment).startswith("algorithm.remember = 0.7: ")
     for knobs in ({"remember": 0.0}, {"select": "most_confident"}):
         assemble(experiment.with_values(algorithm=knobs))
 

@@ -208,15 +208,17 @@ class MHD(MHDKnobs, Algorithm):
                 client.pool.add(snapshot, client.seed, client.index, step)
 
     def plan(self, client: Client, start: int, stop: int) -> WindowPlan:
-        """Draw which entries of the pool teach, and with select = "random" which candidates; compute the ramp."""
+        """Draw which entries of the pool teach, and with select = "random" which candidates; compute the ramps."""
         training, steps = client.training, range(start, stop)
         if self._remembers:
             (heads, classes), public = client.model.shape_HC, client.public
             assert public is not None
             recall.begin(client.memory, public, heads - 1, classes, client.state.values)
         drawn = [client.pool.draw(self.targets_per_step, client.seed, client.index, step) for step in steps]
-        factors = [distillation.ramp_factor(step, training.steps, self.ramp.hold, self.ramp.rise) for step in steps]
-        arrays = {"ramp": np.array(factors)}
+        arrays = {
+            name: np.array([distillation.ramp_factor(step, training.steps, ramp.hold, ramp.rise) for step in steps])
+            for name, ramp in (("ramp", self.ramp), ("pull ramp", self.pull_ramp))
+        }
         if self.select == "random":
             shape = (training.public_batch_size, client.model.shape_HC[0] - 1)
             arrays["uniform"] = np.stack(
@@ -226,9 +228,11 @@ class MHD(MHDKnobs, Algorithm):
 
     def losses(self, client: Client, batch: Batch, step: int) -> dict[str, Tensor]:
         """Return the terms of Eq. 1: the private task on the main head, and both distillations on a public batch."""
+        pull_ramp = batch.number("pull ramp") if self.pull_ramp.in_use else 1.0
+        pull = self.pull_of_heads(client.model.shape_HC[0] - 1) * pull_ramp
         # Apart: together, private and public samples would mix in the BatchNorm statistics.
         (private_BHC, _), (public_BHC, embedding_BE) = client.model.forward_batches(
-            batch.private.images, batch.public.images, pulls=(1.0, self.pull_of_heads(client.model.shape_HC[0] - 1))
+            batch.private.images, batch.public.images, pulls=(1.0, pull)
         )
         p_JBKC, confidence_JBK = self._candidates(client, public_BHC.detach(), embedding_BE.detach(), batch.foreign)
         target_BKC = self._targets(client, batch, p_JBKC, confidence_JBK)
@@ -241,7 +245,7 @@ class MHD(MHDKnobs, Algorithm):
             embedding = distillation.embedding_loss(own_BE, foreign.embeddings, foreign.counts, foreign.known)
         return {
             "cross_entropy": client.private_loss(private_BHC[:, 0], batch.labels),
-            "embedding": ramp * self.nu_emb * embedding,
+            "embedding": pull_ramp * ramp * self.nu_emb * embedding,
             "prediction": ramp * self.nu_aux * distillation.prediction_loss(public_BHC, target_BKC),
         }
 

@@ -16,6 +16,7 @@ KNOBS: dict[str, dict[str, Any]] = {  # by algorithm: those whose defaults chang
         "nu_emb": 1.0,
         "nu_aux": 3.0,
         "pull": "sum",
+        "pull_ramp": {"hold": 0.0, "rise": 0.0},
         "select": "most_confident",
         "sharpness": 1.0,
         "remember": 0.0,
@@ -31,7 +32,7 @@ KNOBS: dict[str, dict[str, Any]] = {  # by algorithm: those whose defaults chang
 }
 ADDED = {
     "training": ("balance",),
-    "algorithm": ("pull", "sharpness", "remember", "fit_every"),
+    "algorithm": ("pull", "pull_ramp", "sharpness", "remember", "fit_every"),
 }  # keys that older files do not have
 
 

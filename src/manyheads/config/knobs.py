@@ -55,10 +55,15 @@ def known(value: int | None) -> int:
 
 
 class Ramp(Section):
-    """The ramp of the distillation terms: zero for the first `hold` of all steps, rising over the next `rise`."""
+    """A factor that is zero for the first `hold` of all steps and rises to one over the next `rise`."""
 
     hold: Fraction = 0.0
     rise: Fraction = 0.0
+
+    @property
+    def in_use(self) -> bool:
+        """Whether the factor is ever below one."""
+        return self.hold > 0.0 or self.rise > 0.0
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -72,7 +77,8 @@ class MHDKnobs:
     send_embedding: bool = True
     nu_emb: NonNegative = 0.1
     nu_aux: NonNegative = 10.0  # how fast the auxiliary heads learn
-    pull: Pull = 0.3  # how hard all of them together pull at the backbone; the private task pulls with 1
+    pull: Pull = 3.0  # how hard all of them together pull at the backbone; the private task pulls with 1
+    pull_ramp: Ramp = Ramp(hold=0.3, rise=0.5)  # of the pull of heads and embeddings; heads learn from the first step
     targets_per_step: Entries = 1
     pool_size: Entries | None = None  # one entry for each node of the graph
     pool_every: Positive | None = None  # a 300th of the steps
@@ -81,10 +87,10 @@ class MHDKnobs:
     fit_every: Positive | None = None  # steps between two fits of a confidence that is fitted; a 30th of the steps
     select: Select = "mixture"
     sharpness: NonNegative = 8.0  # in a mixture, weights are confidence to this power
-    remember: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.9  # of what was heard about a sample when it was seen before
+    remember: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.7  # of what was heard about a sample when it was seen before
     same_level: bool = False
     self_target: bool = False
-    ramp: Ramp = Ramp()
+    ramp: Ramp = Ramp()  # of both distillation terms as a whole
     average_every: Positive | None = None  # within groups; an 80th of the steps
 
     @model_validator(mode="after")

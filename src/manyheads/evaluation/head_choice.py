@@ -63,32 +63,45 @@ def best_head(accuracy_by_head: Sequence[float]) -> int:
     return max(range(len(accuracy_by_head)), key=lambda head: (accuracy_by_head[head], -head))
 
 
-def best_candidate(accuracies: Sequence[float], errors: Sequence[float]) -> int:
-    """Return the first candidate unless the best one is better by more than one standard error of the difference.
+def best_candidate(accuracies: Sequence[float], errors: Sequence[float], usual: int = 0) -> int:
+    """Return the usual candidate unless the best one is better by more than one standard error of the difference.
+
+    Errors are those of the difference from the first candidate.
 
     >>> best_candidate([0.90, 0.92], errors=[0.0, 0.03]), best_candidate([0.90, 0.92], errors=[0.0, 0.01])
     (0, 1)
     """
     best = best_head(accuracies)
-    return best if accuracies[best] - accuracies[0] > errors[best] else 0
+    return best if accuracies[best] - accuracies[usual] > max(errors[best], errors[usual]) else usual
 
 
 def recommended_heads(validation: Evaluation | None, client: int | None = None) -> Recommendation | None:
     """Return the best head for each task, over all clients or for one; None without validation data.
 
-    The private task may take any head, with the client's prior or without it. First comes what was trained for it: the
-    main head, with the prior if it is balanced.
+    The private task may take any head, with the client's prior or without it. Over all clients, first comes what was
+    trained for it: the main head, with the prior if it is balanced. A client, whose own validation samples are few,
+    takes what is best over all clients unless another candidate is clearly better for itself.
     """
     if validation is None:
         return None
-    judged = slice(None) if client is None else slice(client, client + 1)  # all clients, or one
+    everybody = slice(None)
+    chosen = _private_candidate(validation, everybody, usual=0)
+    judged = everybody if client is None else slice(client, client + 1)
+    if client is not None:
+        chosen = _private_candidate(validation, judged, usual=chosen)
+    shared = mean_by_head(validation.shared_accuracy[judged])
+    return Recommendation(
+        private=chosen % len(shared),
+        shared=best_head(shared),
+        prior=validation.private_with_prior is not None and chosen < len(shared),
+    )
+
+
+def _private_candidate(validation: Evaluation, judged: slice, usual: int) -> int:
+    """Return what some clients should use for their private task: the heads with the prior, if any, come first."""
     clients = len(validation.private_accuracy[judged])
-    plain, shared = mean_by_head(validation.private_accuracy[judged]), mean_by_head(validation.shared_accuracy[judged])
     with_prior = [] if (given := validation.private_with_prior) is None else mean_by_head(given[judged])
-    candidates = with_prior + plain
+    candidates = with_prior + mean_by_head(validation.private_accuracy[judged])
     errors = [[math.inf] * len(candidates)] if validation.private_errors is None else validation.private_errors[judged]
     of_mean = [math.sqrt(sum(error**2 for error in of_all)) / clients for of_all in zip(*errors, strict=True)]
-    chosen = best_candidate(candidates, of_mean)
-    return Recommendation(
-        private=chosen % len(plain), shared=best_head(shared), prior=bool(with_prior) and chosen < len(plain)
-    )
+    return best_candidate(candidates, of_mean, usual)

@@ -90,7 +90,9 @@ class ClientModel(nn.Module):
             seen = ScaledGradient.apply(seen, pull)  # type: ignore[no-untyped-call]
         return self.heads(seen).unflatten(1, self.shape_HC), embedding_BE
 
-    def forward_batches(self, *images: Tensor, pulls: Sequence[float] | None = None) -> list[tuple[Tensor, Tensor]]:
+    def forward_batches(
+        self, *images: Tensor, pulls: Sequence[float | Tensor] | None = None
+    ) -> list[tuple[Tensor, Tensor]]:
         """Return logits and embeddings of several batches, each with its own BatchNorm statistics and `pull`."""
         return [self(batch, pull) for batch, pull in zip(images, pulls or [1.0] * len(images), strict=True)]
 

@@ -44,7 +44,9 @@ class CapturedModel:
         if self.low is not None:
             self.low.copy_(self._state.parameters)
 
-    def forward_batches(self, *images: Tensor, pulls: Sequence[float] | None = None) -> list[tuple[Tensor, Tensor]]:
+    def forward_batches(
+        self, *images: Tensor, pulls: Sequence[float | Tensor] | None = None
+    ) -> list[tuple[Tensor, Tensor]]:
         """Run several batches in one pass; an external model, whose samples may interact, takes a pass for each."""
         self.passes += 0 if self.external else len(images)
         each = list(pulls or [1.0] * len(images))
@@ -53,7 +55,7 @@ class CapturedModel:
                 return [self._full(self.module(batch, pull)) for batch, pull in zip(images, each, strict=True)]
         sizes = tuple(map(len, images))
         pull: float | Tensor = each[0]
-        if len(set(each)) > 1:
+        if any(isinstance(own, Tensor) or own != pull for own in each):
             whole = images[0].new_ones(sum(sizes), 1, dtype=self.dtype)
             pull = torch.cat([part * own for part, own in zip(torch.split(whole, list(sizes)), each, strict=True)])
         with in_parts(self.module, sizes), torch.autocast("cuda", enabled=False):
