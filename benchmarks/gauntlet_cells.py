@@ -73,8 +73,8 @@ SIZES = {
         augment="crop-flip",
         batch=128,
         learning_rate=0.05,
-        passes={"short": 25, "long": 100},
-        models={"equal": (("resnet18", 32),), "mixed": (("resnet18", 32), ("resnet8", 32), ("resnet8", 16))},
+        passes={"short": 20, "long": 60},
+        models={"equal": (("resnet8", 32),), "mixed": (("resnet18", 32), ("resnet8", 32), ("resnet8", 16))},
     ),
 }
 FACTORS: dict[str, tuple[Any, ...]] = {
@@ -234,7 +234,7 @@ def ways_of(base: Experiment) -> dict[str, Experiment]:
 STEP_MS = {
     "digits": {"equal": 4.5, "mixed": 5.1},
     "small": {"equal": 14.5, "mixed": 19.0},
-    "large": {"equal": 3.1, "mixed": 2.5},
+    "large": {"equal": 1.5, "mixed": 2.0},
 }
 COST = {"separate": 0.3, "balanced": 0.3, "printed": 1.0, "mhd": 1.0, "no-ramp": 1.0, "fedmd": 0.65, "fedavg": 0.3}
 FIT_SECONDS = {"digits": 0.6, "MNIST": 6.0, "Fashion-MNIST": 17.0}  # of a run in which densities are fitted

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from manyheads import Experiment
+from manyheads.runs.summary import Deploy
 from manyheads.setup.resolve import resolve
 from manyheads.studies.paper.code_of_numbers import code_of_numbers
 from manyheads.studies.paper.figures import FIGURES
@@ -32,7 +33,7 @@ def all_run(one: Reproduction, scale: Scale) -> TableResults:
     hops = {hop: [0.5] * 5 for hop in ("0", "1", "2", "3", "none")}
     result = make_result(
         0.5, heads=5, by_hop=hops, after={"digest": [0.4, 0.5], "revisit": [0.4, 0.5]}, probe=[0.6, 0.7],
-        validation={"private_accuracy": [0.5], "shared_accuracy": [0.5]},
+        validation={"private_accuracy": [0.5], "shared_accuracy": [0.5]}, deploy=Deploy(private=0, shared=1),
     )  # fmt: skip
     return TableResults({cell: {0: result, 1: result} for cell in one.cells(scale)})
 

@@ -2,6 +2,7 @@
 
 from manyheads.studies.paper.reproduction import Reproduction
 from manyheads.studies.paper.tables.baselines import BASELINES
+from manyheads.studies.paper.tables.beyond import BEYOND
 from manyheads.studies.paper.tables.choice import CHOICE
 from manyheads.studies.paper.tables.communication import COMMUNICATION
 from manyheads.studies.paper.tables.confidence import CONFIDENCE
@@ -28,5 +29,6 @@ REPRODUCTIONS: dict[str, Reproduction] = {
     "topologies": TOPOLOGIES,
     "heterogeneous": HETEROGENEOUS,
     "communication": COMMUNICATION,
+    "beyond": BEYOND,
     "choice": CHOICE,
 }

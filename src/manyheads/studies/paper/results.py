@@ -19,6 +19,7 @@ from manyheads.files import read_file, write_whole
 from manyheads.runs.events import judged_after
 from manyheads.runs.manifest import Manifest
 from manyheads.runs.read import read_events, read_summary
+from manyheads.runs.summary import Deploy
 from manyheads.studies.paper.code_of_numbers import code_of_numbers
 from manyheads.studies.paper.keys import cell_key, non_default_keys, slug
 
@@ -63,6 +64,8 @@ class CellResult(BaseModel):
     by_hop: dict[str, list[float]]
     after: dict[str, list[float]]  # state of the algorithm -> shared accuracy of the main head of each client
     probe: list[float] | None
+    private_with_prior: ByHead | None = None  # of balanced models; None in results of earlier versions, as is `deploy`
+    deploy: Deploy | None = None  # heads recommended on the validation part
     bytes_received: list[int]
     collapsed: list[list[int]]
     clients: list[ClientAccuracies]
@@ -77,11 +80,15 @@ class CellResult(BaseModel):
     def differing_measures(self, other: "CellResult") -> list[str]:
         """Return the names of the measures that differ, comparing every number as it is stored."""
         one, two = self.as_stored(), other.as_stored()
-        return [name for name in MEASURED if one[name] != two[name]]
+        return [name for name in MEASURED if name in one and name in two and one[name] != two[name]]
 
     def largest_difference(self, other: "CellResult", names: Iterable[str]) -> float:
         """Return the largest difference of any accuracy in the named measures."""
-        one, two = (_fractions({name: result.as_stored()[name] for name in names}) for result in (self, other))
+        names = set(names)
+        one, two = (
+            _fractions({name: value for name, value in result.as_stored().items() if name in names})
+            for result in (self, other)
+        )
         return max(abs(one[place] - two[place]) for place in one.keys() & two.keys())
 
     @property
@@ -98,7 +105,8 @@ class CellResult(BaseModel):
 
     def as_stored(self) -> dict[str, Any]:
         """Return the content of the file; numbers have five decimals."""
-        text = self.model_dump_json(exclude={"experiment", *(["rounding"] if self.rounding is None else [])})
+        without = {name for name in MAY_LACK if getattr(self, name) is None}
+        text = self.model_dump_json(exclude={"experiment", *without})
         values: dict[str, Any] = json.loads(text, parse_float=lambda number: round(float(number), 5))
         return values | {"experiment": self.experiment}
 
@@ -109,9 +117,10 @@ class CellResult(BaseModel):
 
 
 MEASURED = (
-    "private_accuracy", "shared_accuracy", "validation", "by_hop", "after", "probe", "bytes_received", "collapsed",
-    "clients",
+    "private_accuracy", "private_with_prior", "shared_accuracy", "validation", "by_hop", "after", "probe",
+    "bytes_received", "collapsed", "clients",
 )  # fmt: skip
+MAY_LACK = ("rounding", "private_with_prior", "deploy")  # results of earlier versions have none
 Stored = dict[tuple[str, int], CellResult]  # by key and seed
 
 
@@ -144,14 +153,15 @@ def result_of(
         clients=[
             ClientAccuracies(**own.model_dump(include=set(ClientAccuracies.model_fields))) for own in summary.clients
         ],
+        deploy=summary.deploy,
         validation=None if summary.validation is None else summary.validation.model_dump(exclude_none=True),
         **summary.model_dump(include=_COPIED_FROM_SUMMARY),
     )
 
 
 _COPIED_FROM_SUMMARY = {
-    "version", "torch", "engine", "precision", "seconds", "private_accuracy", "shared_accuracy", "by_hop", "probe",
-    "bytes_received", "collapsed",
+    "version", "torch", "engine", "precision", "seconds", "private_accuracy", "private_with_prior", "shared_accuracy",
+    "by_hop", "probe", "bytes_received", "collapsed",
 }  # fmt: skip
 
 

@@ -26,6 +26,8 @@ class Candidate:
     pool_start: str = "initial"
     heads: int | None = None  # other than the scale's
     longer: int = 1  # times the steps
+    pull: float | None = None  # of all heads together at the backbone, instead of the printed sum
+    pull_ramp: tuple[float, float] = (0.0, 0.0)  # of the pull only: heads learn from the first step
 
     def __str__(self) -> str:
         parts = [
@@ -35,15 +37,20 @@ class Candidate:
         parts += [f"{self.faster} x learning rate"] if self.faster != 1 else []
         parts += ["empty at first"] if self.pool_start == "empty" else []
         parts += ["one head"] if self.heads == 1 else []
+        parts += [f"pull {self.pull:g}"] if self.pull is not None else []
+        parts += [f"ramp of the pull {self.pull_ramp[0]:g}/{self.pull_ramp[1]:g}"] if any(self.pull_ramp) else []
         return ", ".join(parts + ([f"{self.longer} x the steps"] if self.longer > 1 else []))
 
 
 def why_no_ramp_fails(pool_every: int) -> tuple[Candidate, ...]:
-    """Return candidates that are not to be chosen but show why no ramp fails: step size, chain of heads, or length."""
+    """Return candidates that are not to be chosen but show why no ramp fails: step size, heads, length, or pull."""
     return (
         Candidate(pool_every, NONE, faster=Fraction(1, 3)),
         Candidate(pool_every, NONE, heads=1),
         Candidate(pool_every, NONE, longer=3),
+        Candidate(pool_every, NONE, pull=0.3),
+        Candidate(pool_every, NONE, pull=3.0),
+        Candidate(pool_every, NONE, pull_ramp=LONG),
     )
 
 
@@ -96,11 +103,15 @@ def _of_fedmd(scale: Scale) -> Cells:
 
 def _with(base: Experiment, candidate: Candidate) -> Experiment:
     hold, rise = candidate.ramp
-    knobs = {
+    knobs: dict[str, object] = {
         "pool_every": candidate.pool_every,
         "pool_start": candidate.pool_start,
         "ramp": {"hold": hold, "rise": rise},
     }
+    if candidate.pull is not None:
+        knobs["pull"] = candidate.pull
+    if any(candidate.pull_ramp):
+        knobs["pull_ramp"] = dict(zip(("hold", "rise"), candidate.pull_ramp, strict=True))
     training = {
         "learning_rate": float(candidate.faster) * base.training.learning_rate,
         "steps": candidate.longer * base.training.steps,
