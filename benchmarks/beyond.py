@@ -23,6 +23,8 @@ from manyheads.evaluation.head_choice import Recommendation
 from manyheads.runs.summary import Summary
 from manyheads.studies.demo import demo_experiment
 
+NONE, LATE = {"hold": 0.0, "rise": 0.0}, {"hold": 0.3, "rise": 0.5}
+
 
 def variants(base: Experiment) -> dict[str, Experiment]:
     """Return the base by name: as printed, with each step beyond it, with all of them, and with all but one."""
@@ -30,13 +32,13 @@ def variants(base: Experiment) -> dict[str, Experiment]:
     printed = base.with_values(algorithm=pinned, training={"balance": 0.0})
     steps: dict[str, dict[str, Any]] = {
         "balance": {"training": {"balance": 1.0}},
-        "pull": {"algorithm": {"nu_emb": 0.1, "nu_aux": 10.0, "pull": 0.3, "ramp": {"hold": 0.0, "rise": 0.0}}},
-        "mixture": {"algorithm": {"select": "mixture", "sharpness": 8.0, "remember": 0.9}},
+        "pull": {"algorithm": {"nu_emb": 0.1, "nu_aux": 10.0, "pull": 3.0, "pull_ramp": LATE, "ramp": NONE}},
+        "mixture": {"algorithm": {"select": "mixture", "sharpness": 8.0, "remember": None}},
         "density": {"algorithm": {"confidence": "density"}},
     }
     without: dict[str, dict[str, Any]] = {
         "balance": {"training": {"balance": 0.0}},
-        "pull": {"algorithm": {key: pinned[key] for key in ("nu_emb", "nu_aux", "pull", "ramp")}},
+        "pull": {"algorithm": {key: pinned[key] for key in ("nu_emb", "nu_aux", "pull", "pull_ramp", "ramp")}},
         "mixture": {"algorithm": {"select": "most_confident"}},
         "remember": {"algorithm": {"remember": 0.0}},
         "density": {"algorithm": {"confidence": "max_probability"}},
@@ -51,7 +53,11 @@ def variants(base: Experiment) -> dict[str, Experiment]:
         **{f"defaults without {name}": base.with_values(**change) for name, change in without.items()},
         "defaults, pull = 0": base.with_values(algorithm={"pull": 0.0, "nu_emb": 0.0}),
         "defaults, pull = 1": base.with_values(algorithm={"pull": 1.0}),
-        "defaults, a ramp of 0.1/0.3": base.with_values(algorithm={"ramp": {"hold": 0.1, "rise": 0.3}}),
+        "defaults, pull = 10": base.with_values(algorithm={"pull": 10.0}),
+        "defaults, no ramp": base.with_values(algorithm={"pull_ramp": NONE}),
+        "defaults, no ramp, pull = 0.3": base.with_values(algorithm={"pull_ramp": NONE, "pull": 0.3}),
+        "defaults, ramp of 0.1/0.3": base.with_values(algorithm={"pull_ramp": {"hold": 0.1, "rise": 0.3}}),
+        "defaults, remember = 0.9": base.with_values(algorithm={"remember": 0.9}),
         "defaults, two targets": base.with_values(algorithm={"targets_per_step": 2}),
         "oracle instead of mixture": base.with_values(algorithm={"select": "oracle"}),
         "FedMD, twice the steps": base.with_values(

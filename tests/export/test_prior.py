@@ -9,6 +9,7 @@ import torch
 
 from manyheads import ConfigurationError, Experiment, RunError, load_model, train
 from manyheads.client.balance import log_prior
+from manyheads.client.own_statistics import for_own_task
 from manyheads.evaluation.head_choice import Recommendation, adds_prior
 from manyheads.export.write import export
 from manyheads.runs.read import read_start
@@ -56,17 +57,23 @@ def test_every_way_to_a_classifier_gives_the_same(
             assert torch.equal(classify(IMAGES), expected), (where, task)
 
 
+def with_prior(result: Result, client: int, head: int, prior: torch.Tensor | None) -> torch.Tensor:
+    """Return logits for the private task: with the prior, and with BatchNorm statistics of the client's own samples."""
+    with for_own_task(result.clients[client]):
+        logits: torch.Tensor = result.classifier(client, head, "shared")(IMAGES)
+    return logits if prior is None else logits + prior
+
+
 @pytest.mark.parametrize("client", [0, 2])
 def test_for_the_private_task_the_prior_is_added_to_logits(result: Result, client: int) -> None:
     own, prior = result.summary.clients[client].deploy, prior_of(result, client)
     assert own is not None
     for head in range(3):
-        plain = result.classifier(client, head, "shared")(IMAGES)
-        expected = plain if prior is None else plain + prior
+        expected = with_prior(result, client, head, prior)
         assert torch.equal(result.classifier(client, head, "private")(IMAGES), expected)
     plain = result.classifier(client, own.private, "shared")(IMAGES)
     chosen = result.classifier(client, None, "private")(IMAGES)
-    assert torch.equal(chosen, plain + prior if own.prior and prior is not None else plain)
+    assert torch.equal(chosen, with_prior(result, client, own.private, prior) if own.prior else plain)
     assert torch.equal(
         result.classifier(client, None, "shared")(IMAGES), result.classifier(client, own.shared, "shared")(IMAGES)
     )

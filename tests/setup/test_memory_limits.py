@@ -93,8 +93,8 @@ NEEDS: dict[str, tuple[int, dict[str, Any], str]] = {
     ),
     "what is remembered": (
         3 * MEGABYTE,
-        {"model": {"auxiliary_heads": 60}},
-        "algorithm.remember = 0.7: what 3 clients remember of 431 public samples would take 0.0 GB, and this machine "
+        {"model": {"auxiliary_heads": 60}, "algorithm": {"remember": 0.9}},
+        "algorithm.remember = 0.9: what 3 clients remember of 431 public samples would take 0.0 GB, and this machine "
         "has 0.0 GB; set it to 0, or lower model.auxiliary_heads",
     ),
     "a window": (
@@ -124,7 +124,7 @@ def test_what_this_machine_cannot_hold(case: str, monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_is_remembered_is_counted_to_the_byte(tiny: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
-    experiment = tiny.with_values(model={"auxiliary_heads": 60})
+    experiment = tiny.with_values(model={"auxiliary_heads": 60}, algorithm={"remember": 0.9})
     ensemble = assemble(experiment)
     for client in ensemble.clients:
         ensemble.resolved.algorithm.plan(client, 0, 1)
@@ -133,7 +133,7 @@ def test_what_is_remembered_is_counted_to_the_byte(tiny: Experiment, monkeypatch
     small_machine(monkeypatch, needed)
     assemble(experiment)
     small_machine(monkeypatch, needed - 1)
-    assert refusal(experiment).startswith("algorithm.remember = 0.7: ")
+    assert refusal(experiment).startswith("algorithm.remember = 0.9: ")
     for knobs in ({"remember": 0.0}, {"select": "most_confident"}):
         assemble(experiment.with_values(algorithm=knobs))
 

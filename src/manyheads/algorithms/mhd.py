@@ -253,10 +253,10 @@ class MHD(MHDKnobs, Algorithm):
         """Return what each auxiliary head learns: of a mixture also what was heard when a sample was seen before."""
         if self.select == "mixture":
             heard_BKC = distillation.mixture(p_JBKC, confidence_JBK, self.teacher_confidence, self.sharpness)
-            if self.remember > 0.0:
+            if self._remembers:
                 assert client.public is not None
                 samples = batch.public.samples
-                heard_BKC = recall.add_heard(client.memory, client.public, samples, heard_BKC, self.remember)
+                heard_BKC = recall.add_heard(client.memory, client.public, samples, heard_BKC, known(self.remember))
             return heard_BKC / heard_BKC.sum(-1, keepdim=True)
         if self.select == "oracle":
             confidence_JBK = distillation.prefer_right(p_JBKC, confidence_JBK, batch.public_labels())
@@ -264,7 +264,7 @@ class MHD(MHDKnobs, Algorithm):
 
     @property
     def _remembers(self) -> bool:
-        return self.select == "mixture" and self.remember > 0.0
+        return self.select == "mixture" and known(self.remember) > 0.0
 
     def pull_of_heads(self, auxiliary_heads: int) -> float:
         """Return what the gradient that auxiliary heads send into the backbone is multiplied by.

@@ -130,6 +130,7 @@ class Client:
     clients: int  # their number
     origin: Origin  # of its snapshots
     log_prior_C: Tensor | None = None  # tau log prior of its labels (balance.py); None: not balanced
+    own_statistics: Tensor | None = None  # for its own task (own_statistics.py), as of its last evaluation
     bytes_received: int = 0
     refused: int = 0  # answers of others that could not be used
     owners_keeping: set[int] = field(default_factory=set)  # clients that keep a snapshot that this one asks about again

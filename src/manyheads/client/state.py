@@ -14,6 +14,7 @@ from manyheads.exchange.snapshot import Snapshot
 from manyheads.exchange.weights import checkpoint
 
 MEMORY = "memory "  # before the names of what an algorithm keeps of a client
+OWN_STATISTICS = "own statistics"
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ def live_state(client: Client, *, copied: bool = False) -> LiveState:
     changing = {**checkpoint(client.state), "momentum": client.momentum}
     memory = {f"{MEMORY}{name}": tensor for name, tensor in client.memory.items()}
     changing |= memory
+    if client.own_statistics is not None:
+        changing[OWN_STATISTICS] = client.own_statistics
     if copied:
         changing = {name: tensor.detach().clone() for name, tensor in changing.items()}
     return LiveState(
@@ -78,11 +81,15 @@ def states_of(
 def restore_client(client: Client, state: ClientState, where: str) -> None:
     """Put a client (without its pool) back to a state."""
     tensors, expected = state.tensors, {**checkpoint(client.state), "momentum": client.momentum}
+    own = tensors.get(OWN_STATISTICS)
+    if own is not None:
+        expected[OWN_STATISTICS] = client.state.buffers
     memory = {name.removeprefix(MEMORY): tensor for name, tensor in tensors.items() if name.startswith(MEMORY)}
     if len(tensors) != len(expected) + len(memory) or not _fits(tensors, expected):
         raise RunError(f"{where}: does not fit the model of {client.name}; {START_AGAIN}")
     client.state.load(tensors["values"], {name: tensors[f"integer {name}"] for name in client.state.integers})
     client.momentum.copy_(tensors["momentum"])
+    client.own_statistics = None if own is None else own.to(client.momentum.device)
     client.memory = {name: tensor.to(client.momentum.device) for name, tensor in memory.items()}
     client.bytes_received, client.refused = state.bytes_received, state.refused
 

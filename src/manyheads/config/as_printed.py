@@ -48,8 +48,8 @@ def as_printed(algorithm: str = "mhd") -> dict[str, Any]:
 def filled_in(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a run folder, and for each key that it is too old to have what this meant.
 
-    >>> filled_in({"clients": 2, "algorithm": {"name": "mhd", "nu_aux": 1.0}})["algorithm"]
-    {'pull': 'sum', 'sharpness': 1.0, 'remember': 0.0, 'fit_every': 1, 'name': 'mhd', 'nu_aux': 1.0}
+    >>> filled_in({"clients": 2, "algorithm": {"name": "mhd", "pull": 1.0, "pull_ramp": {}}})["algorithm"]
+    {'pull': 1.0, 'pull_ramp': {}, 'sharpness': 1.0, 'remember': 0.0, 'fit_every': 1, 'name': 'mhd'}
     """
     found = dict(values)
     for section, meant in _added(values).items():

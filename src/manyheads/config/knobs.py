@@ -1,8 +1,9 @@
 """The knobs of the algorithms that come with the package: known without PyTorch, so that a mistake is told at once."""
 
+import math
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
@@ -28,6 +29,9 @@ from manyheads.errors import ConfigurationError
 POOL_SHARE, GROUP_SHARE, AVERAGING_SHARE = 300, 80, 100  # by default: exchanges or averagings in a run
 FITS = 30  # by default: of a confidence, in a run
 DEFAULT_TOP_K = 8
+HALVED_IN = 20  # by default what was heard about a sample halves in so small a part of a run
+MOST_REMEMBERED = 0.95
+Number = TypeVar("Number", int, float)
 
 
 @plain_dataclass(frozen=True)
@@ -38,6 +42,7 @@ class RunSize:
     nodes: int  # of the graph: clients, or groups
     classes: int
     grouped: bool = False
+    passes: float = 50.0  # over the public set
 
     def share(self, parts: int) -> int:
         """Return a part of the steps, at least one step.
@@ -48,10 +53,19 @@ class RunSize:
         return max(1, self.steps // parts)
 
 
-def known(value: int | None) -> int:
+def known(value: Number | None) -> Number:
     """Return a knob that follows the schedule; `with_defaults` has filled it in."""
     assert value is not None, "with_defaults fills this in"
     return value
+
+
+def usual_memory(passes: float) -> float:
+    """Return how much of what was heard counts at the next visit of a sample, in a run of so many visits.
+
+    >>> [usual_memory(passes) for passes in (2.0, 10.0, 40.0, 100.0)]
+    [0.0, 0.25, 0.71, 0.87]
+    """
+    return min(MOST_REMEMBERED, round(math.pow(0.5, HALVED_IN / passes), 2))
 
 
 class Ramp(Section):
@@ -87,7 +101,8 @@ class MHDKnobs:
     fit_every: Positive | None = None  # steps between two fits of a confidence that is fitted; a 30th of the steps
     select: Select = "mixture"
     sharpness: NonNegative = 8.0  # in a mixture, weights are confidence to this power
-    remember: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.7  # of what was heard about a sample when it was seen before
+    # Of what was heard about a sample when it was seen before; by default it halves in a twentieth of the run.
+    remember: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
     same_level: bool = False
     self_target: bool = False
     ramp: Ramp = Ramp()  # of both distillation terms as a whole
@@ -111,6 +126,7 @@ class MHDKnobs:
             pool_size=self.pool_size or max(size.nodes, self.targets_per_step),
             pool_every=self.pool_every or size.share(POOL_SHARE),
             average_every=self.average_every or size.share(GROUP_SHARE),
+            remember=usual_memory(size.passes) if self.remember is None else self.remember,
             fit_every=self.fit_every or size.share(FITS),
             confidence=self.confidence or ("max_probability" if size.grouped else "density"),
         )

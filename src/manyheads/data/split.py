@@ -57,6 +57,14 @@ def split(config: DataConfig, dataset: Dataset, clients: int, seed: int) -> Spli
     return Split(dataset.public_set.used if elsewhere else np.sort(public), np.sort(validation), tuple(own), primary)
 
 
+def public_samples(config: DataConfig, dataset: Dataset) -> int:
+    """Return how many public samples there will be; rounding may make it one more or less for each client."""
+    if dataset.public is not None:
+        return len(dataset.public_set.used)
+    share = 1.0 - config.validation_fraction if config.public == "all" else config.public_fraction
+    return round(share * len(dataset.train.used))
+
+
 def primary_labels(config: PrimaryLabels, classes: int, clients: int, seed: int) -> tuple[tuple[int, ...], ...]:
     """Return the primary labels of each client (the paper's `random` and `even` assignments)."""
     if config.assignment == "random":

@@ -13,6 +13,7 @@ import torch
 from manyheads.algorithms.averaging import mean_values
 from manyheads.algorithms.base import Algorithm, Neighbours
 from manyheads.client.client import Client
+from manyheads.client.own_statistics import own_statistics
 from manyheads.client.state import (
     ClientState,
     LiveState,
@@ -24,7 +25,7 @@ from manyheads.client.state import (
 )
 from manyheads.engine.base import Progress, Window, WindowLosses
 from manyheads.errors import START_AGAIN, RunError, SnapshotError
-from manyheads.evaluation.accuracy import Scores, score
+from manyheads.evaluation.accuracy import Scores, score_client
 from manyheads.evaluation.teacher_tally import TeacherTally, who_taught_whom
 from manyheads.exchange.promises import CheckedAnswers, Promise, RequestCollector
 from manyheads.exchange.request import Request, RequestKey
@@ -164,7 +165,10 @@ class Worker:
         self._asked, self._answers = {}, {}
 
     def scores(self, part: int) -> list[Scores]:
-        return [score(client.model, self._e.parts[part], client.log_prior_C) for client in self._e.clients]
+        if part == 0 and self._e.resolved.algorithm.reads_public:  # an evaluation begins
+            for client in self._e.clients:
+                client.own_statistics = None if client.log_prior_C is None else own_statistics(client)
+        return [score_client(client, self._e.parts[part]) for client in self._e.clients]
 
     def taught(self, start: int, stop: int) -> TeacherTally | None:
         resolved = self._e.resolved

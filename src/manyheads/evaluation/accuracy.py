@@ -1,7 +1,9 @@
 """Accuracy of every head of every client on a part, and heads that have collapsed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -9,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from manyheads.client.client import Client
+from manyheads.client.own_statistics import for_own_task
 from manyheads.data.batches import Pixels
 from manyheads.data.views import model_input
 from manyheads.models.client_model import CHUNK, ClientModel, evaluating
@@ -131,8 +134,16 @@ def perplexity(p: NDArray[np.float64]) -> float:
 
 
 @torch.no_grad()
-def score(model: ClientModel, part: EvaluationSet, log_prior_C: Tensor | None = None) -> Scores:
-    """Count the correct answers of every head, in evaluation mode, and those with a prior if there is one."""
+def score(
+    model: ClientModel,
+    part: EvaluationSet,
+    log_prior_C: Tensor | None = None,
+    own_task: Callable[[], AbstractContextManager[None]] | None = None,
+) -> Scores:
+    """Count the correct answers of every head, in evaluation mode, and those with a prior if there is one.
+
+    With the prior, a model answers as it does inside `own_task()`.
+    """
     heads, classes = model.shape_HC
     like = next(model.parameters())
     candidates = heads if log_prior_C is None else 2 * heads
@@ -142,7 +153,13 @@ def score(model: ClientModel, part: EvaluationSet, log_prior_C: Tensor | None = 
         chunks = zip(*(torch.split(of, CHUNK) for of in (part.samples, part.labels, part.kinds)), strict=True)
         for samples, labels, kinds in chunks:
             logits_BHC, _ = model(model_input(part.pixels[samples], like.dtype))
-            with_prior = [] if log_prior_C is None else [logits_BHC + log_prior_C]
+            with_prior = []
+            if log_prior_C is not None:
+                own_BHC = logits_BHC
+                if own_task is not None:
+                    with own_task():
+                        own_BHC, _ = model(model_input(part.pixels[samples], like.dtype))
+                with_prior = [own_BHC + log_prior_C]
             hit_PB = (torch.cat([*with_prior, logits_BHC], 1).argmax(-1) == labels[:, None]).T
             for counted, these_PB in ((correct, hit_PB), (differs, hit_PB != hit_PB[0])):
                 counted.scatter_add_(1, kinds.expand(candidates, -1), these_PB.long())
@@ -152,6 +169,12 @@ def score(model: ClientModel, part: EvaluationSet, log_prior_C: Tensor | None = 
     measured = (correct[-heads:], by_kind, by_class, mean / len(part.labels), correct[:heads], differs)
     plain, by_kind_D, by_class_C, mean_HC, first, differs_PD = (tensor.cpu().numpy() for tensor in measured)
     return Scores(plain, by_kind_D, by_class_C, mean_HC, None if log_prior_C is None else first, differs_PD)
+
+
+def score_client(client: Client, part: EvaluationSet) -> Scores:
+    """Count the correct answers of a client; for its own task with its own statistics, if it has them."""
+    own = None if client.own_statistics is None else partial(for_own_task, client)
+    return score(client.model, part, client.log_prior_C, own)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from manyheads.client.state import OWN_STATISTICS
 from manyheads.errors import ConfigurationError, ModelError, RunError
 from manyheads.evaluation.head_choice import adds_prior, choose_head
 from manyheads.exchange.weights import checkpoint
@@ -51,47 +52,64 @@ def load_model(
     >>> classify(torch.zeros(5, 8, 8, 1, dtype=torch.uint8)).shape
     torch.Size([5, 10])
     """
-    folder = Path(path)
+    folder, number = Path(path), None
     if os.path.lexists(folder / DESCRIPTION):
         described, asks_for = read_description(folder)
         if client is not None and client not in (described.client, described.name):
             raise ConfigurationError(f"client = {client}: {folder} holds the model of {described.name} only")
-        model = _exported(folder, described, recorded_trust(folder, asks_for, trust_code=trust_code))
+        trust = recorded_trust(folder, asks_for, trust_code=trust_code)
     else:
         number = client_number(folder, 0 if client is None else client)
         described = description_of(describe(folder, number), folder)
-        model = model_of_run(folder, number, described, trust_in_run(folder, trust_code=trust_code))
+        trust = trust_in_run(folder, trust_code=trust_code)
     chosen = choose_head(head, task, described.heads, described.deploy)
     if described.task not in (None, task):
         raise ConfigurationError(f'task = "{task}": {folder} was exported for the {described.task} task only')
     prior = described.log_prior if adds_prior(head, task, described.deploy) else None
+    if number is None:
+        model = _exported(folder, described, trust, own_task=prior is not None)
+    else:
+        model = model_of_run(folder, number, described, trust, own_task=prior is not None)
     height, width, channels = described.image_shape
     return Classifier(
         model, chosen, described.classes, (height, width, channels), None if prior is None else torch.tensor(prior)
     )
 
 
-def model_of_run(folder: Path, number: int, described: ModelDescription, trust: Trust) -> ClientModel:
-    """Return the model of a client of a finished run that fits this description."""
+def model_of_run(
+    folder: Path, number: int, described: ModelDescription, trust: Trust, *, own_task: bool = False
+) -> ClientModel:
+    """Return the model of a client of a finished run that fits this description; for its own task if asked."""
     manifest = read_manifest(folder, ended=True)
     tensors = read_client_values(folder, manifest, number)
     model = _model(folder, described, trust, tensors, read_summary(folder).clients[number].maps)
     state = FlatState(model, trainable=False)
     check_fits(tensors, checkpoint(state), folder)
     state.load(tensors["values"], {name: tensors[f"integer {name}"] for name in state.integers})
+    if own_task and OWN_STATISTICS in tensors:
+        own = {OWN_STATISTICS: state.buffers}
+        check_fits(tensors, own, folder)
+        check_finite({OWN_STATISTICS: tensors[OWN_STATISTICS]}, folder)
+        state.buffers.copy_(tensors[OWN_STATISTICS])
     return model
 
 
-def _exported(folder: Path, described: ModelDescription, trust: Trust) -> ClientModel:
-    place = folder / WEIGHTS
-    tensors = read_tensors(place, described.sha256, follow=True)
+def _exported(folder: Path, described: ModelDescription, trust: Trust, *, own_task: bool) -> ClientModel:
+    place, prefix = folder / WEIGHTS, f"{OWN_STATISTICS} "
+    found = read_tensors(place, described.sha256, follow=True)
+    own = {name.removeprefix(prefix): tensor for name, tensor in found.items() if name.startswith(prefix)}
+    tensors = {name: tensor for name, tensor in found.items() if not name.startswith(prefix)}
     model = _model(folder, described, trust, tensors)
     expected = model.state_dict()
+    statistics = {name: expected[name] for name, _ in model.named_buffers() if name in own and name in expected}
+    check_fits(own, statistics, place)
+    if stray := sorted(own.keys() - statistics.keys()):
+        raise RunError(f'{place}: holds "{stray[0]}", which its model does not have; export the model again')
     check_fits(tensors, expected, place)
     if other := sorted(tensors.keys() - expected.keys()):
         raise RunError(f'{place}: holds "{other[0]}", which its model does not have; export the model again')
-    check_finite(tensors, place)
-    model.load_state_dict(tensors)
+    check_finite(found, place)
+    model.load_state_dict(tensors | (own if own_task else {}))
     return model
 
 

@@ -64,6 +64,11 @@ class FlatState:
         """Return the part of `values` that the optimizer changes."""
         return self.values[: self.parameter_size]
 
+    @property
+    def buffers(self) -> Tensor:
+        """Return the part of `values` that holds buffers: BatchNorm statistics."""
+        return self.values[self._frozen_end :]
+
     def copy_integers(self) -> dict[str, Tensor]:
         return {name: tensor.clone() for name, tensor in self.integers.items()}
 
@@ -78,7 +83,7 @@ class FlatState:
     def take_mean(self, mean: Tensor) -> None:
         """Become the mean of models that started equal. Frozen numbers are skipped: rounding must not move them."""
         self.parameters.copy_(mean[: self.parameter_size])
-        self.values[self._frozen_end :].copy_(mean[self._frozen_end :])
+        self.buffers.copy_(mean[self._frozen_end :])
 
     def describe(self) -> list[dict[str, object]]:
         """Return the layout as plain values, for a checkpoint."""

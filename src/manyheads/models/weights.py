@@ -13,6 +13,7 @@ from manyheads.files import open_data
 from manyheads.models.external import shape_text
 
 CLASSIFIER = ("fc.", "classifier.", "head.", "heads.")  # what others put behind a backbone: here heads are fresh
+NOT_THE_BACKBONE = ("maps.", "own statistics ")  # in an exported model of ours
 
 
 @torch.no_grad()
@@ -55,7 +56,8 @@ def _read(path: str) -> dict[str, Tensor]:
 def _fitting(found: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the file's tensors under the backbone's names, without those of a classifier."""
     if not found.keys() & own.keys():  # an exported model of ours holds its backbone under that name
-        found = {key.removeprefix("backbone."): tensor for key, tensor in found.items() if not key.startswith("maps.")}
+        named = {key: tensor for key, tensor in found.items() if not key.startswith(NOT_THE_BACKBONE)}
+        found = {key.removeprefix("backbone."): tensor for key, tensor in named.items()}
     return {key: tensor for key, tensor in found.items() if key in own or not key.startswith(CLASSIFIER)}
 
 

@@ -12,7 +12,7 @@ from manyheads.config.experiment import Experiment
 from manyheads.config.knobs import RunSize
 from manyheads.data.arrays import Dataset
 from manyheads.data.loading import load
-from manyheads.data.split import default_per_client, split
+from manyheads.data.split import default_per_client, public_samples, split
 from manyheads.errors import ConfigurationError
 from manyheads.graph import CommunicationGraph, with_defaults
 from manyheads.imports import Trust
@@ -113,8 +113,10 @@ def complete(experiment: Experiment, dataset: Dataset, trust: Trust) -> Experime
     primary = experiment.data.primary_labels
     if primary.assignment == "random" and primary.per_client is None:
         data["primary_labels"] = {"assignment": "random", "per_client": default_per_client(classes)}
+    training = experiment.training
     nodes, grouped = len(experiment.groups) or experiment.clients, bool(experiment.groups)
-    size = RunSize(experiment.training.steps, nodes, dataset.classes, grouped)
+    passes = training.steps * training.public_batch_size / max(1, public_samples(experiment.data, dataset))
+    size = RunSize(training.steps, nodes, dataset.classes, grouped, passes)
     algorithm = algorithms.with_defaults(experiment.algorithm, size, trust)
     graph = with_defaults(experiment.graph)
     return experiment.with_values(

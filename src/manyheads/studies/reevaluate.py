@@ -6,7 +6,7 @@ from typing import Any
 
 from manyheads.client.state import ClientState, restore_client
 from manyheads.errors import START_AGAIN, RunError
-from manyheads.evaluation.accuracy import accuracy_on, evaluation_of, score
+from manyheads.evaluation.accuracy import accuracy_on, evaluation_of, score_client
 from manyheads.evaluation.means import hop_means, mean_by_head
 from manyheads.runs.manifest import read_manifest
 from manyheads.runs.read import read_experiment, read_summary
@@ -39,7 +39,7 @@ def reevaluate(
         restore_client(client, ClientState(tensors, "", [], 0), str(folder))
     measured: dict[str, Any] = {}
     for part in ensemble.parts:
-        scores = [score(client.model, part, client.log_prior_C) for client in ensemble.clients]
+        scores = [score_client(client, part) for client in ensemble.clients]
         found, on = evaluation_of(ensemble.clients, part.name, scores), accuracy_on(ensemble.clients, scores)
         measured[part.name] = {
             "private_accuracy": mean_by_head(found.private_accuracy),

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from manyheads.client.client import Client
+from manyheads.client.own_statistics import model_for_own_task
 from manyheads.config.experiment import Experiment
 from manyheads.errors import ConfigurationError
 from manyheads.evaluation.head_choice import adds_prior, choose_head
@@ -41,5 +42,6 @@ class Result:
         one, own = self.clients[client], self.summary.clients[client]
         chosen = choose_head(head, task, one.model.shape_HC[0], own.deploy)
         prior = one.log_prior_C if adds_prior(head, task, own.deploy) else None
+        model = one.model if prior is None else model_for_own_task(one)
         height, width, channels = self.summary.image_shape
-        return Classifier(one.model, chosen, self.summary.classes, (height, width, channels), prior)
+        return Classifier(model, chosen, self.summary.classes, (height, width, channels), prior)
