@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from manyheads import Experiment
-from manyheads.algorithms import recall
+from manyheads.algorithms import make_algorithm, recall
 from manyheads.algorithms.distillation import LEAST_WEIGHT, candidates, mixture, prefer_right, targets
 from manyheads.algorithms.mhd import MHD
 from manyheads.client.client import Client
@@ -22,6 +22,7 @@ from manyheads.engine.plain import PlainTrainer, exchange
 from manyheads.exchange.named_confidences import CONFIDENCES
 from manyheads.outputs import Outputs
 from manyheads.setup.build import Ensemble, assemble
+from manyheads.setup.resolve import resolve
 
 SAMPLES, HEADS, CLASSES = 5, 3, 6
 
@@ -252,3 +253,29 @@ def test_a_save_before_the_first_step_needs_no_memory(tiny: Experiment) -> None:
     client.memory = {}
     assert algorithm.memory_fits(client, 0)
     assert not algorithm.memory_fits(client, 2)
+
+
+@pytest.mark.parametrize(
+    ("data", "public"),
+    [
+        ({"public_fraction": 0.3}, 431),
+        ({"public": "all", "private_fraction": 0.5}, 1293),
+        ({"public_fraction": 0.2}, 287),
+    ],
+)
+def test_what_was_heard_halves_in_a_twentieth_of_the_run(tiny: Experiment, data: dict[str, Any], public: int) -> None:
+    """Whatever the length of the run: after a twentieth of all visits of a sample, half of it counts."""
+    made = resolve(tiny.with_values(data=data, training={"steps": 800, "public_batch_size": 32}))
+    passes = 800 * 32 / public
+    assert len(made.split.public) == public
+    remember = made.experiment.algorithm.options()["remember"]
+    assert remember ** (passes / 20) == pytest.approx(0.5, abs=0.02)
+    assert made.algorithm == make_algorithm(made.experiment.algorithm), "it is written out"
+
+
+def test_a_short_run_remembers_nothing(tiny: Experiment) -> None:
+    made = resolve(tiny.with_values(training={"steps": 20}))
+    assert made.experiment.algorithm.options()["remember"] == 0.0
+    client = assemble(tiny).clients[0]
+    made.algorithm.plan(client, 0, 1)
+    assert not client.memory, "and makes no room for it"

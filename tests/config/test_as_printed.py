@@ -151,3 +151,10 @@ def test_keys_that_were_added_are_knobs() -> None:
     for name, meant in KNOBS.items():
         assert meant.keys() <= {field.name for field in dataclasses.fields(KINDS[name])}
     assert set(ADDED["algorithm"]) <= KNOBS["mhd"].keys()
+
+
+def test_a_file_from_before_the_ramp_of_the_pull_has_none() -> None:
+    """A run of the first version with `pull` trains on without a ramp, whatever the default is today."""
+    before = {"pull": 0.3, "sharpness": 8.0, "remember": 0.9, "fit_every": 20}
+    filled = filled_in({"clients": 2, "algorithm": {"name": "mhd", **before}})["algorithm"]
+    assert filled == {"name": "mhd", "pull_ramp": {"hold": 0.0, "rise": 0.0}, **before}
