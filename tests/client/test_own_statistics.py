@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from manyheads import Experiment, RunError, load_model, train
 from manyheads.client.client import Client
-from manyheads.client.own_statistics import MOST_SAMPLES, for_own_task, own_statistics
+from manyheads.client.own_statistics import AS_MANY, MOST_SAMPLES, for_own_task, own_statistics
 from manyheads.evaluation.accuracy import score
 from manyheads.export.write import export
 from manyheads.files import digest
@@ -39,7 +39,7 @@ def first_layer(client: Client) -> tuple[nn.BatchNorm2d, Tensor, Tensor]:
 
 
 def test_they_are_means_over_private_batches(trained: Client) -> None:
-    """By hand, for the first layer: the mean over batches of each batch's mean and (unbiased) variance."""
+    """By hand, for the first layer: the mean over batches of each batch's mean and variance, and the running ones."""
     layer, *before = first_layer(trained)
     seen: list[Tensor] = []
     size = trained.training.batch_size
@@ -55,8 +55,10 @@ def test_they_are_means_over_private_batches(trained: Client) -> None:
     trained.own_statistics = own_statistics(trained)
     with for_own_task(trained):
         _, mean, variance = first_layer(trained)
-    torch.testing.assert_close(mean, torch.stack([x.mean((0, 2, 3)) for x in seen]).mean(0))
-    torch.testing.assert_close(variance, torch.stack([x.var((0, 2, 3)) for x in seen]).mean(0))
+    share = len(trained.private) / (len(trained.private) + AS_MANY)
+    means, variances = ([getattr(x, of)((0, 2, 3)) for x in seen] for of in ("mean", "var"))
+    torch.testing.assert_close(mean, share * torch.stack(means).mean(0) + (1.0 - share) * before[0])
+    torch.testing.assert_close(variance, share * torch.stack(variances).mean(0) + (1.0 - share) * before[1])
     assert not torch.allclose(mean, before[0])
 
 

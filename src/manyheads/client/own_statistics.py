@@ -16,13 +16,15 @@ from manyheads.models.client_model import ClientModel, evaluating
 from manyheads.models.flat import FlatState
 
 MOST_SAMPLES = 1_024  # private samples that statistics are taken from
+AS_MANY = 32  # the running statistics count as much as so many private samples: a few of these say little
 
 
 @torch.no_grad()
 def own_statistics(client: Client) -> Tensor | None:
     """Return the buffers of a client's model with BatchNorm statistics of its private samples; None without any.
 
-    They are means over the first batches of its private stream, as they come in training. Nothing else changes.
+    They are means over the first batches of its private stream, as they come in training, and, where it has few private
+    samples, also of the running statistics. Nothing else changes.
     """
     layers = [layer for layer in client.model.modules() if isinstance(layer, _BatchNorm) and layer.track_running_stats]
     if not layers:
@@ -41,7 +43,8 @@ def own_statistics(client: Client) -> Tensor | None:
             client.model(client.private.rows(window, batch, state.values.dtype).images)
         for layer, momentum in zip(layers, momenta, strict=True):
             layer.momentum = momentum
-    own = state.buffers.clone()
+    trust = len(client.private) / (len(client.private) + AS_MANY)
+    own = before.lerp(state.buffers, trust)
     _load(state, before)
     for name, tensor in state.integers.items():
         tensor.copy_(integers[name])

@@ -29,7 +29,7 @@ from manyheads.errors import ConfigurationError
 POOL_SHARE, GROUP_SHARE, AVERAGING_SHARE = 300, 80, 100  # by default: exchanges or averagings in a run
 FITS = 30  # by default: of a confidence, in a run
 DEFAULT_TOP_K = 8
-HALVED_IN = 20  # by default what was heard about a sample halves in so small a part of a run
+HALVED_IN = 10  # by default what was heard about a sample halves in this part of a run: a tenth
 MOST_REMEMBERED = 0.95
 Number = TypeVar("Number", int, float)
 
@@ -63,7 +63,7 @@ def usual_memory(passes: float) -> float:
     """Return how much of what was heard counts at the next visit of a sample, in a run of so many visits.
 
     >>> [usual_memory(passes) for passes in (2.0, 10.0, 40.0, 100.0)]
-    [0.0, 0.25, 0.71, 0.87]
+    [0.03, 0.5, 0.84, 0.93]
     """
     return min(MOST_REMEMBERED, round(math.pow(0.5, HALVED_IN / passes), 2))
 
@@ -101,7 +101,7 @@ class MHDKnobs:
     fit_every: Positive | None = None  # steps between two fits of a confidence that is fitted; a 30th of the steps
     select: Select = "mixture"
     sharpness: NonNegative = 8.0  # in a mixture, weights are confidence to this power
-    # Of what was heard about a sample when it was seen before; by default it halves in a twentieth of the run.
+    # Of what was heard about a sample when it was seen before; by default it halves in a tenth of the run.
     remember: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
     same_level: bool = False
     self_target: bool = False
