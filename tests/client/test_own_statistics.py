@@ -83,6 +83,24 @@ def test_taking_them_changes_nothing_else(trained: Client) -> None:
     assert layer.momentum == rate
 
 
+def test_a_stop_in_the_middle_leaves_the_client_as_it_was(trained: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    values, integers = trained.state.values.clone(), trained.state.copy_integers()
+    layer, *_ = first_layer(trained)
+    rate, rows, calls = layer.momentum, trained.private.rows, iter(range(1))
+
+    def stopped(*arguments: Any) -> Any:
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        return rows(*arguments)
+
+    monkeypatch.setattr(trained.private, "rows", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        own_statistics(trained)
+    assert torch.equal(trained.state.values, values)
+    assert all(torch.equal(integers[name], tensor) for name, tensor in trained.state.integers.items())
+    assert layer.momentum == rate
+
+
 def test_a_model_without_batch_norm_has_none(tiny: Experiment) -> None:
     own = {"backbone": ["tests.models.lab:Untracked"] * 3}
     assert [own_statistics(client) for client in assemble(tiny.with_values(model=own)).clients] == [None] * 3

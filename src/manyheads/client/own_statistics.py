@@ -34,21 +34,22 @@ def own_statistics(client: Client) -> Tensor | None:
     window = client.private.window(0, number, size)
     before, integers = state.buffers.clone(), state.copy_integers()
     momenta = [layer.momentum for layer in layers]
-    with evaluating(client.model):
-        for layer in layers:
-            layer.reset_running_stats()
-            layer.momentum = None  # a mean over all batches
-            layer.train()
-        for batch in range(number):
-            client.model(client.private.rows(window, batch, state.values.dtype).images)
+    trust = len(client.private) / (len(client.private) + AS_MANY)
+    try:  # whatever happens, a stop in the middle of it included
+        with evaluating(client.model):
+            for layer in layers:
+                layer.reset_running_stats()
+                layer.momentum = None  # a mean over all batches
+                layer.train()
+            for batch in range(number):
+                client.model(client.private.rows(window, batch, state.values.dtype).images)
+        return before.lerp(state.buffers, trust)
+    finally:
+        _load(state, before)
+        for name, tensor in state.integers.items():
+            tensor.copy_(integers[name])
         for layer, momentum in zip(layers, momenta, strict=True):
             layer.momentum = momentum
-    trust = len(client.private) / (len(client.private) + AS_MANY)
-    own = before.lerp(state.buffers, trust)
-    _load(state, before)
-    for name, tensor in state.integers.items():
-        tensor.copy_(integers[name])
-    return own
 
 
 @contextlib.contextmanager
