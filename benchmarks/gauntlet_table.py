@@ -140,14 +140,13 @@ def _against_fedmd(rows: Sequence[Row], task: str) -> str:
 
 
 def _against_ramp(rows: Sequence[Row]) -> str:
-    by_task = {task: [c for row in rows if (c := row.change(task, "mhd", "no-ramp"))] for task in TASKS}
+    by_task = {task: [c for row in rows if (c := row.change(task, "mhd", "no-ramp")) is not None] for task in TASKS}
     if not by_task["shared"]:
         return ""
     gains = {task: mean(mean(change.gains) for change in changes) for task, changes in by_task.items()}
     said = ", ".join(f"{task} {gain:+.2f}" for task, gain in gains.items())
-    needed = min(gains.values()) < -RAMP_WORTH
-    verdict = "the ramp is needed" if needed else "the ramp is not needed"
-    return f"Without its ramp, in the mean over cells, points: {said}; {verdict} (more than half a point lost)."
+    verdict = "is needed" if min(gains.values()) < -RAMP_WORTH else "is not needed"
+    return f"Without its ramp, in the mean over cells, points: {said}. It {verdict} (needed: more than half is lost)."
 
 
 def _met(met: bool) -> str:

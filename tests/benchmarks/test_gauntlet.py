@@ -110,8 +110,9 @@ def test_the_summary_names_the_worst_cell_and_every_target() -> None:
     assert "The worst cell is bad" in text
     assert "-3.0 points against separate, balanced" in text
     assert "FedMD in shared accuracy in 1 of 2 cells (target: three of four): MISSED" in text
-    assert "private -1.10, shared -1.10; the ramp is needed" in text
+    assert "private -1.10, shared -1.10. It is needed" in text
     assert "0 of 1 cells: met" in summary_lines(rows[:1])
+    assert "private -0.20, shared -0.20. It is not needed" in summary_lines(rows[:1])
     assert "fedmd" not in summary_lines([row(replace(TINY, partition="s = 0"), shared=good)]).lower(), "equal labels"
 
 

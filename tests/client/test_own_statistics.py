@@ -101,8 +101,10 @@ def test_a_stop_in_the_middle_leaves_the_client_as_it_was(trained: Client, monke
     assert layer.momentum == rate
 
 
-def test_a_model_without_batch_norm_has_none(tiny: Experiment) -> None:
-    own = {"backbone": ["tests.models.lab:Untracked"] * 3}
+@pytest.mark.parametrize("name", ["Untracked", "FrozenNorm"])
+def test_a_model_whose_batch_norm_does_not_train_has_none(tiny: Experiment, name: str) -> None:
+    """One without statistics, and one that keeps those it came with."""
+    own = {"backbone": [f"tests.models.lab:{name}"] * 3}
     assert [own_statistics(client) for client in assemble(tiny.with_values(model=own)).clients] == [None] * 3
 
 
@@ -145,8 +147,11 @@ def images() -> Tensor:
     return torch.randint(0, 256, (16, 8, 8, 1), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
 
-def test_classifiers_of_the_own_task_have_them_wherever_they_come_from(tiny: Experiment, tmp_path: Path) -> None:
-    result = train(tiny, tmp_path / "run")
+@pytest.mark.parametrize("backbone", ["cnn", "tests.models.lab:SharedNorm"])
+def test_classifiers_of_the_own_task_have_them_wherever_they_come_from(
+    backbone: str, tiny: Experiment, tmp_path: Path
+) -> None:
+    result = train(tiny.with_values(model={"backbone": [backbone] * 3}), tmp_path / "run")
     export(tmp_path / "run", 1, tmp_path / "export")
     export(tmp_path / "run", 1, tmp_path / "shared", task="shared")
     client, pixels = result.clients[1], images()

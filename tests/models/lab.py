@@ -278,3 +278,28 @@ class Leaving:
 MODULE, LAYERS = nn.Flatten(), 3
 SHAPED = partial(of_shape, hidden=3)
 LEAVING, ABORTING = Leaving(0), partial(os.abort)
+
+
+class FrozenNorm(Small):
+    """A backbone whose BatchNorm keeps its statistics, as in fine-tuning."""
+
+    def train(self, mode: bool = True) -> "FrozenNorm":
+        super().train(mode)
+        for module in self.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.eval()
+        return self
+
+
+class SharedNorm(nn.Module):
+    """A backbone whose only BatchNorm has two names."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(channels, 4, 3), nn.Conv2d(4, 4, 3)
+        self.norm = nn.BatchNorm2d(4)
+        self.again = self.norm
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        features: torch.Tensor = self.again(self.second(self.norm(self.first(images)).relu())).relu()
+        return features.mean((2, 3))

@@ -29,7 +29,7 @@ from manyheads.errors import ConfigurationError
 POOL_SHARE, GROUP_SHARE, AVERAGING_SHARE = 300, 80, 100  # by default: exchanges or averagings in a run
 FITS = 30  # by default: of a confidence, in a run
 DEFAULT_TOP_K = 8
-HALVED_IN = 10  # by default what was heard about a sample halves in this part of a run: a tenth
+HALVINGS = 10  # by default what was heard about a sample halves so often in a run
 MOST_REMEMBERED = 0.95
 Number = TypeVar("Number", int, float)
 
@@ -42,7 +42,7 @@ class RunSize:
     nodes: int  # of the graph: clients, or groups
     classes: int
     grouped: bool = False
-    passes: float = 50.0  # over the public set
+    passes: float = 1.0  # over the public set: of the whole run
 
     def share(self, parts: int) -> int:
         """Return a part of the steps, at least one step.
@@ -62,10 +62,12 @@ def known(value: Number | None) -> Number:
 def usual_memory(passes: float) -> float:
     """Return how much of what was heard counts at the next visit of a sample, in a run of so many visits.
 
+    It halves in a tenth of the run, in long runs sooner: after 14 visits of a sample at the latest.
+
     >>> [usual_memory(passes) for passes in (2.0, 10.0, 40.0, 100.0)]
     [0.03, 0.5, 0.84, 0.93]
     """
-    return min(MOST_REMEMBERED, round(math.pow(0.5, HALVED_IN / passes), 2))
+    return min(MOST_REMEMBERED, round(math.pow(0.5, HALVINGS / passes), 2))
 
 
 class Ramp(Section):

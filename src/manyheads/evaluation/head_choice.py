@@ -64,9 +64,10 @@ def best_head(accuracy_by_head: Sequence[float]) -> int:
 
 
 def best_candidate(accuracies: Sequence[float], errors: Sequence[float], usual: int = 0) -> int:
-    """Return the usual candidate unless the best one is better by more than one standard error of the difference.
+    """Return the usual candidate unless the best one is better by more than a standard error.
 
-    Errors are those of the difference from the first candidate.
+    Errors are those of the difference from the first candidate. Unless that is the usual one, the larger of the two
+    stands for the error of their difference, which was not counted.
 
     >>> best_candidate([0.90, 0.92], errors=[0.0, 0.03]), best_candidate([0.90, 0.92], errors=[0.0, 0.01])
     (0, 1)

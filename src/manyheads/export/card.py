@@ -81,8 +81,8 @@ def card_text(card: dict[str, Any]) -> str:
         advice += (
             " Heads answer as if all classes were equally frequent. For the owner's own task, how frequent they are "
             f"there is {'added' if card['deploy'] is None or card['deploy']['prior'] else 'not added'} "
-            "(`log_prior` in model.json, which follows from the number of private samples of each class). With it goes "
-            "BatchNorm with statistics of its own samples, if the model has any (`own statistics` in the weights)."
+            "(`log_prior` in model.json, which follows from the number of private samples of each class). With it go "
+            "BatchNorm statistics of its own samples, if there are any: their names begin with `own statistics`."
         )
     code = _code_needed(card["model"]["backbone"])
     return f"""# {card["name"]}

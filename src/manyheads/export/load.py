@@ -101,7 +101,8 @@ def _exported(folder: Path, described: ModelDescription, trust: Trust, *, own_ta
     tensors = {name: tensor for name, tensor in found.items() if not name.startswith(prefix)}
     model = _model(folder, described, trust, tensors)
     expected = model.state_dict()
-    statistics = {name: expected[name] for name, _ in model.named_buffers() if name in own and name in expected}
+    buffers = dict(model.named_buffers(remove_duplicate=False))
+    statistics = {name: expected[name] for name in own.keys() & buffers.keys() & expected.keys()}
     check_fits(own, statistics, place)
     if stray := sorted(own.keys() - statistics.keys()):
         raise RunError(f'{place}: holds "{stray[0]}", which its model does not have; export the model again')

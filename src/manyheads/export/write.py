@@ -30,7 +30,11 @@ def export(
     named = model_of_run(folder, client, described, trust).state_dict()
     if described.log_prior is not None:
         own = model_of_run(folder, client, described, trust, own_task=True)
-        buffers = [(n, buffer) for n, buffer in own.named_buffers() if n in named and buffer.is_floating_point()]
+        buffers = [
+            (name, buffer)
+            for name, buffer in own.named_buffers(remove_duplicate=False)  # as state_dict names them
+            if name in named and buffer.is_floating_point()
+        ]
         if any(not torch.equal(buffer, named[name]) for name, buffer in buffers):
             named |= {f"{OWN_STATISTICS} {name}": buffer for name, buffer in buffers}
     # Classifying needs no maps to other clients' embeddings. Tensors are copied because weights may be tied.

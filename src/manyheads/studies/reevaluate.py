@@ -41,12 +41,19 @@ def reevaluate(
     for part in ensemble.parts:
         scores = [score_client(client, part) for client in ensemble.clients]
         found, on = evaluation_of(ensemble.clients, part.name, scores), accuracy_on(ensemble.clients, scores)
+        none: list[list[float] | None] = [None] * len(ensemble.clients)
         measured[part.name] = {
             "private_accuracy": mean_by_head(found.private_accuracy),
+            "private_with_prior": found.private_with_prior and mean_by_head(found.private_with_prior),
             "shared_accuracy": mean_by_head(found.shared_accuracy),
             "clients": [
-                {"private_accuracy": private, "shared_accuracy": shared}
-                for private, shared in zip(found.private_accuracy, found.shared_accuracy, strict=True)
+                {"private_accuracy": private, "private_with_prior": with_prior, "shared_accuracy": shared}
+                for private, with_prior, shared in zip(
+                    found.private_accuracy,
+                    found.private_with_prior or none,
+                    found.shared_accuracy,
+                    strict=True,
+                )
             ],
             "by_hop": hop_means(on, ensemble.resolved.hops(summary.steps)),
             "accuracy_on": on,
@@ -54,6 +61,6 @@ def reevaluate(
     measured["probe"] = ensemble.probes() if with_probe else None
     test = measured["test"]
     clients = [own.model_copy(update=judged) for own, judged in zip(summary.clients, test["clients"], strict=True)]
-    now = {key: test[key] for key in ("private_accuracy", "shared_accuracy", "by_hop")}
+    now = {key: test[key] for key in ("private_accuracy", "private_with_prior", "shared_accuracy", "by_hop")}
     anew = summary.model_copy(update=now | {"clients": clients, "probe": measured["probe"] or summary.probe})
     return Reevaluation(anew, measured)

@@ -80,7 +80,8 @@ class CellResult(BaseModel):
     def differing_measures(self, other: "CellResult") -> list[str]:
         """Return the names of the measures that differ, comparing every number as it is stored."""
         one, two = self.as_stored(), other.as_stored()
-        return [name for name in MEASURED if name in one and name in two and one[name] != two[name]]
+        older = self.deploy is None or other.deploy is None  # it lacks what earlier versions did not store
+        return [name for name in MEASURED if not (older and name in MAY_LACK) and one.get(name) != two.get(name)]
 
     def largest_difference(self, other: "CellResult", names: Iterable[str]) -> float:
         """Return the largest difference of any accuracy in the named measures."""
@@ -117,7 +118,7 @@ class CellResult(BaseModel):
 
 
 MEASURED = (
-    "private_accuracy", "private_with_prior", "shared_accuracy", "validation", "by_hop", "after", "probe",
+    "private_accuracy", "private_with_prior", "shared_accuracy", "validation", "deploy", "by_hop", "after", "probe",
     "bytes_received", "collapsed", "clients",
 )  # fmt: skip
 MAY_LACK = ("rounding", "private_with_prior", "deploy")  # results of earlier versions have none
