@@ -230,7 +230,7 @@ def ways_of(base: Experiment) -> dict[str, Experiment]:
 
 
 # Milliseconds of a client's step of MHD (on a core for small cells, on an H200 for large ones), and what a run of
-# another way costs beside one of MHD. For estimates only.
+# another way costs beside one of MHD. For estimates only: small cells were timed, large ones are a guess from others.
 STEP_MS = {
     "digits": {"equal": 4.5, "mixed": 5.1},
     "small": {"equal": 14.5, "mixed": 19.0},
