@@ -33,12 +33,14 @@ def variants(base: Experiment) -> dict[str, Experiment]:
     steps: dict[str, dict[str, Any]] = {
         "balance": {"training": {"balance": 1.0}},
         "pull": {"algorithm": {"nu_emb": 0.1, "nu_aux": 10.0, "pull": 3.0, "pull_ramp": LATE, "ramp": NONE}},
+        "balance, own labels": {"algorithm": {"own_labels": 1.0}, "training": {"balance": 1.0}},
         "mixture": {"algorithm": {"select": "mixture", "sharpness": 8.0, "remember": None}},
         "density": {"algorithm": {"confidence": "density"}},
     }
     without: dict[str, dict[str, Any]] = {
         "balance": {"training": {"balance": 0.0}},
         "pull": {"algorithm": {key: pinned[key] for key in ("nu_emb", "nu_aux", "pull", "pull_ramp", "ramp")}},
+        "own labels": {"algorithm": {"own_labels": 0.0}},
         "mixture": {"algorithm": {"select": "most_confident"}},
         "remember": {"algorithm": {"remember": 0.0}},
         "density": {"algorithm": {"confidence": "max_probability"}},

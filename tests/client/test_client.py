@@ -52,7 +52,7 @@ def test_distillation_does_not_touch_the_main_head(tiny: Experiment) -> None:
     """With and without the distillation terms, the first step of the main head's weights is the same."""
     moved = []
     for nu in (0.0, 3.0):
-        knobs = {"nu_aux": nu, "nu_emb": nu, "ramp": {"hold": 0.0, "rise": 0.0}}
+        knobs = {"nu_aux": nu, "nu_emb": nu, "own_labels": 0.0, "ramp": {"hold": 0.0, "rise": 0.0}}
         ensemble = assemble(tiny.with_values(algorithm=knobs))
         exchange(ensemble, step=0)
         client = ensemble.clients[0]

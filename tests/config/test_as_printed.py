@@ -87,6 +87,7 @@ PRINTED_TRAINING = {"warmup_steps": 200, "balance": 0.0}
 PRINTED_MHD = {
     "pull": "sum",
     "pull_ramp": {"hold": 0.0, "rise": 0.0},
+    "own_labels": 0.0,
     "sharpness": 1.0,
     "remember": 0.0,
     "fit_every": 1,
@@ -119,7 +120,13 @@ def test_a_new_default_is_hashed_like_any_choice(name: str) -> None:
     if made.algorithm.name == "mhd":
         changes += [
             {"algorithm": {key: value}}
-            for key, value in (("pull", 0.3), ("sharpness", 8.0), ("remember", 0.9), ("fit_every", 20))
+            for key, value in (
+                ("pull", 0.3),
+                ("own_labels", 1.0),
+                ("sharpness", 8.0),
+                ("remember", 0.9),
+                ("fit_every", 20),
+            )
         ]
     others = [made.with_values(**change) for change in changes]
     assert len({made.fingerprint(), *(other.fingerprint() for other in others)}) == 1 + len(others)
@@ -138,6 +145,7 @@ def test_what_a_file_lacks_is_what_it_meant(name: str) -> None:
             "name": name,
             "pull": 0.5,
             "pull_ramp": {"rise": 0.1},
+            "own_labels": 0.2,
             "sharpness": 3.0,
             "remember": 0.1,
             "fit_every": 7,
@@ -157,4 +165,4 @@ def test_a_file_from_before_the_ramp_of_the_pull_has_none() -> None:
     """A run of the first version with `pull` trains on without a ramp, whatever the default is today."""
     before = {"pull": 0.3, "sharpness": 8.0, "remember": 0.9, "fit_every": 20}
     filled = filled_in({"clients": 2, "algorithm": {"name": "mhd", **before}})["algorithm"]
-    assert filled == {"name": "mhd", "pull_ramp": {"hold": 0.0, "rise": 0.0}, **before}
+    assert filled == {"name": "mhd", "pull_ramp": {"hold": 0.0, "rise": 0.0}, "own_labels": 0.0, **before}

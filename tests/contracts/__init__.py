@@ -56,7 +56,13 @@ CASES: dict[str, dict[str, Any]] = {
     "density, sent": {"algorithm": mhd(exchange="predictions", confidence="density", self_target=True)},
     "mixture that remembers": {  # three epochs of the public set, some of which end within a batch
         "algorithm": mhd(
-            select="mixture", sharpness=4.0, remember=0.8, pull=0.5, pull_ramp=RISING, confidence="density"
+            select="mixture",
+            sharpness=4.0,
+            remember=0.8,
+            pull=0.5,
+            own_labels=0.7,
+            pull_ramp=RISING,
+            confidence="density",
         ),
         "data": WHOLE,
     },

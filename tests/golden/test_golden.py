@@ -80,7 +80,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "ramp": {"hold": 0.0, "rise": 0.0},
     },
 }
-BALANCE = {"balanced": 1.0, "mhd-defaults": 1.0, "mhd-pull-ramp": 1.0}  # the others are trained as the paper prints it
+VARIANTS["mhd-own-labels"] = VARIANTS["mhd-pull-ramp"] | {"own_labels": 1.0}
+BALANCE = {
+    "balanced": 1.0,
+    "mhd-defaults": 1.0,
+    "mhd-pull-ramp": 1.0,
+    "mhd-own-labels": 1.0,
+}  # the others are trained as the paper prints it
 
 
 def losses(variant: str) -> list[list[float]]:

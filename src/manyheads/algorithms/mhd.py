@@ -229,10 +229,12 @@ class MHD(MHDKnobs, Algorithm):
     def losses(self, client: Client, batch: Batch, step: int) -> dict[str, Tensor]:
         """Return the terms of Eq. 1: the private task on the main head, and both distillations on a public batch."""
         pull_ramp = batch.number("pull ramp") if self.pull_ramp.in_use else 1.0
-        pull = self.pull_of_heads(client.model.shape_HC[0] - 1) * pull_ramp
+        heads = client.model.shape_HC[0] - 1
+        own_pull = 1.0 / (self.nu_aux * heads) if self._learns_own_labels else 1.0
+        pull = self.pull_of_heads(heads) * pull_ramp
         # Apart: together, private and public samples would mix in the BatchNorm statistics.
         (private_BHC, _), (public_BHC, embedding_BE) = client.model.forward_batches(
-            batch.private.images, batch.public.images, pulls=(1.0, pull)
+            batch.private.images, batch.public.images, pulls=(own_pull, pull), main_apart=self._learns_own_labels
         )
         p_JBKC, confidence_JBK = self._candidates(client, public_BHC.detach(), embedding_BE.detach(), batch.foreign)
         target_BKC = self._targets(client, batch, p_JBKC, confidence_JBK)
@@ -243,8 +245,13 @@ class MHD(MHDKnobs, Algorithm):
             widths = {client.model.embedding_width, *(other_BE.shape[-1] for other_BE in foreign.embeddings)}
             own_BE = {width: client.model.mapped(embedding_BE, width) for width in sorted(widths)}
             embedding = distillation.embedding_loss(own_BE, foreign.embeddings, foreign.counts, foreign.known)
+        own = {}
+        if self._learns_own_labels:
+            rate = known(self.own_labels) * self.nu_aux
+            own["own_labels"] = rate * client.private_losses(private_BHC[:, 1:], batch.labels)
         return {
             "cross_entropy": client.private_loss(private_BHC[:, 0], batch.labels),
+            **own,
             "embedding": pull_ramp * ramp * self.nu_emb * embedding,
             "prediction": ramp * self.nu_aux * distillation.prediction_loss(public_BHC, target_BKC),
         }
@@ -261,6 +268,10 @@ class MHD(MHDKnobs, Algorithm):
         if self.select == "oracle":
             confidence_JBK = distillation.prefer_right(p_JBKC, confidence_JBK, batch.public_labels())
         return distillation.targets(p_JBKC, confidence_JBK, self.select, batch.array("uniform"))
+
+    @property
+    def _learns_own_labels(self) -> bool:
+        return known(self.own_labels) * self.nu_aux > 0.0
 
     @property
     def _remembers(self) -> bool:

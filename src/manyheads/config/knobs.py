@@ -43,6 +43,7 @@ class RunSize:
     classes: int
     grouped: bool = False
     passes: float = 1.0  # over the public set: of the whole run
+    balanced: bool = True  # heads learn as if labels were even
 
     def share(self, parts: int) -> int:
         """Return a part of the steps, at least one step.
@@ -95,6 +96,8 @@ class MHDKnobs:
     nu_aux: NonNegative = 10.0  # how fast the auxiliary heads learn
     pull: Pull = 3.0  # how hard all of them together pull at the backbone; the private task pulls with 1
     pull_ramp: Ramp = Ramp(hold=0.3, rise=0.5)  # of the pull of heads and embeddings; heads learn from the first step
+    # How much the auxiliary heads learn from the client's own labels, too; 1, and nothing if heads are not balanced.
+    own_labels: NonNegative | None = None
     targets_per_step: Entries = 1
     pool_size: Entries | None = None  # one entry for each node of the graph
     pool_every: Positive | None = None  # a 300th of the steps
@@ -128,6 +131,7 @@ class MHDKnobs:
             pool_size=self.pool_size or max(size.nodes, self.targets_per_step),
             pool_every=self.pool_every or size.share(POOL_SHARE),
             average_every=self.average_every or size.share(GROUP_SHARE),
+            own_labels=(1.0 if size.balanced else 0.0) if self.own_labels is None else self.own_labels,
             remember=usual_memory(size.passes) if self.remember is None else self.remember,
             fit_every=self.fit_every or size.share(FITS),
             confidence=self.confidence or ("max_probability" if size.grouped else "density"),

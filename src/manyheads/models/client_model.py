@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from manyheads.config.experiment import ModelConfig
 from manyheads.config.messages import nearest
@@ -75,10 +76,11 @@ class ClientModel(nn.Module):
             {str(width): nn.Linear(embedding_width, width, bias=False) for width in foreign_widths}
         )
 
-    def forward(self, images: Tensor, pull: float | Tensor = 1.0) -> tuple[Tensor, Tensor]:
+    def forward(self, images: Tensor, pull: float | Tensor = 1.0, *, main_apart: bool = False) -> tuple[Tensor, Tensor]:
         """Return logits (B x H x C) and embedding (B x E).
 
-        `pull` multiplies the gradient that heads send into the backbone: a number, or one for each sample (B x 1).
+        `pull` multiplies the gradient that heads send into the backbone: a number, or one for each sample (B x 1). With
+        `main_apart` that of the main head stays as it is.
         """
         if self.external:  # a copy in the order that most code expects, into which it may write
             images = images.clone(memory_format=torch.contiguous_format)
@@ -86,15 +88,22 @@ class ClientModel(nn.Module):
         embedding_BE = features if self.external else self.mean(features).flatten(1)
         # Position by position, which is the memory order: nothing is copied.
         seen = embedding_BE if self.positions is None else features.permute(0, 2, 3, 1).flatten(1)
+        pulled = seen
         if isinstance(pull, Tensor) or pull != 1.0:
-            seen = ScaledGradient.apply(seen, pull)  # type: ignore[no-untyped-call]
-        return self.heads(seen).unflatten(1, self.shape_HC), embedding_BE
+            pulled = ScaledGradient.apply(seen, pull)  # type: ignore[no-untyped-call]
+        if not main_apart:
+            return self.heads(pulled).unflatten(1, self.shape_HC), embedding_BE
+        classes, weight, bias = self.shape_HC[1], self.heads.weight, self.heads.bias
+        main = linear(seen, weight[:classes], bias[:classes])
+        auxiliary = linear(pulled, weight[classes:], bias[classes:])
+        return torch.cat([main, auxiliary], 1).view(-1, *self.shape_HC), embedding_BE
 
     def forward_batches(
-        self, *images: Tensor, pulls: Sequence[float | Tensor] | None = None
+        self, *images: Tensor, pulls: Sequence[float | Tensor] | None = None, main_apart: bool = False
     ) -> list[tuple[Tensor, Tensor]]:
         """Return logits and embeddings of several batches, each with its own BatchNorm statistics and `pull`."""
-        return [self(batch, pull) for batch, pull in zip(images, pulls or [1.0] * len(images), strict=True)]
+        each = zip(images, pulls or [1.0] * len(images), strict=True)
+        return [self(batch, pull, main_apart=main_apart) for batch, pull in each]
 
     def mapped(self, embedding_BE: Tensor, width: int) -> Tensor:
         """Map the client's embedding to another width; return it as it is if the width is the same."""

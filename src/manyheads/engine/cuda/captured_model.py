@@ -45,14 +45,17 @@ class CapturedModel:
             self.low.copy_(self._state.parameters)
 
     def forward_batches(
-        self, *images: Tensor, pulls: Sequence[float | Tensor] | None = None
+        self, *images: Tensor, pulls: Sequence[float | Tensor] | None = None, main_apart: bool = False
     ) -> list[tuple[Tensor, Tensor]]:
         """Run several batches in one pass; an external model, whose samples may interact, takes a pass for each."""
         self.passes += 0 if self.external else len(images)
         each = list(pulls or [1.0] * len(images))
         if self.external:
             with torch.autocast("cuda", self._autocast, enabled=self._autocast is not None):
-                return [self._full(self.module(batch, pull)) for batch, pull in zip(images, each, strict=True)]
+                passed = (
+                    self.module(batch, pull, main_apart=main_apart) for batch, pull in zip(images, each, strict=True)
+                )
+                return [self._full(outputs) for outputs in passed]
         sizes = tuple(map(len, images))
         pull: float | Tensor = each[0]
         if any(isinstance(own, Tensor) or own != pull for own in each):
@@ -60,7 +63,7 @@ class CapturedModel:
             pull = torch.cat([part * own for part, own in zip(torch.split(whole, list(sizes)), each, strict=True)])
         with in_parts(self.module, sizes), torch.autocast("cuda", enabled=False):
             batch = torch.cat(images) if len(images) > 1 else images[0]
-            logits_BHC, embedding_BE = self._full(self.module(batch, pull))
+            logits_BHC, embedding_BE = self._full(self.module(batch, pull, main_apart=main_apart))
         return list(zip(torch.split(logits_BHC, list(sizes)), torch.split(embedding_BE, list(sizes)), strict=True))
 
     def __call__(self, images: Tensor) -> tuple[Tensor, Tensor]:

@@ -23,6 +23,7 @@ PULL = {
     "pull_ramp": {"hold": 0.3, "rise": 0.5},
     "ramp": {"hold": 0.0, "rise": 0.0},
 }
+OWN_LABELS = {"own_labels": 1.0}
 MIXTURE = {"select": "mixture", "sharpness": 8.0}
 REMEMBER = {"digits": 0.86, "cifar100": 0.93}  # what was heard halves in a tenth of the run
 REMEMBER_PLUS = {"digits": 0.86, "cifar100": 0.82}  # of MHD+, which passes over more public samples
@@ -35,7 +36,7 @@ def _density(experiment: Experiment) -> dict[str, Any]:
 
 def with_all(experiment: Experiment, remember: float) -> Experiment:
     """Return an experiment with every change: what the defaults were when this was run."""
-    knobs = PULL | MIXTURE | _density(experiment) | {"remember": remember}
+    knobs = PULL | OWN_LABELS | MIXTURE | _density(experiment) | {"remember": remember}
     return experiment.with_values(algorithm=knobs, training=BALANCE)
 
 
@@ -54,6 +55,7 @@ def _beyond(scale: Scale) -> Cells:
         PRINTED: printed,
         "as printed, balance": printed.with_values(training=BALANCE),
         "as printed, pull": printed.with_values(algorithm=PULL),
+        "as printed, balance, own labels": printed.with_values(algorithm=OWN_LABELS, training=BALANCE),
         "as printed, mixture": printed.with_values(algorithm=MIXTURE | {"remember": REMEMBER[scale.name]}),
         "as printed, density": printed.with_values(algorithm=_density(printed)),
         ALL: every,
