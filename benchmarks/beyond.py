@@ -38,7 +38,8 @@ def variants(base: Experiment) -> dict[str, Experiment]:
         "density": {"algorithm": {"confidence": "density"}},
     }
     without: dict[str, dict[str, Any]] = {
-        "balance": {"training": {"balance": 0.0}},
+        "balance": {"training": {"balance": 0.0}, "algorithm": {"own_labels": 1.0}},
+        "balance and own labels": {"training": {"balance": 0.0}},
         "pull": {"algorithm": {key: pinned[key] for key in ("nu_emb", "nu_aux", "pull", "pull_ramp", "ramp")}},
         "own labels": {"algorithm": {"own_labels": 0.0}},
         "mixture": {"algorithm": {"select": "most_confident"}},

@@ -15,6 +15,7 @@ from manyheads.setup.build import assemble
 from manyheads.setup.resolve import resolve
 
 NONE = {"hold": 0.0, "rise": 0.0}
+PRIVATE = ("cross_entropy", "own_labels")
 KNOBS = {
     "nu_emb": 0.7,
     "nu_aux": 3.0,
@@ -67,10 +68,10 @@ def test_auxiliary_heads_learn_own_labels_at_their_rate_and_pull_with_own_labels
     for term, by_name in without.items():
         for name, expected in by_name.items():
             torch.testing.assert_close(ours[term][name], expected, rtol=1e-12, atol=1e-15)
-    classes = tiny_classes(own["heads.weight"])
-    assert own["heads.weight"][:classes].abs().max() == 0.0  # the main head has a term of its own
     ensemble = assemble(tiny.with_values(algorithm=KNOBS, model={"heads_see": heads_see}), dtype=torch.float64)
     client = ensemble.clients[0]
+    classes = client.model.shape_HC[1]
+    assert own["heads.weight"][:classes].abs().max() == 0.0  # the main head has a term of its own
     batch = client.batches(0, 1, ensemble.resolved.algorithm.plan(client, 0, 1)).at(0)
     logits_BHC = client.model(batch.private.images)[0]
     loss = sum(cross_entropy(client.with_prior(logits_BHC[:, head]), batch.labels) for head in (1, 2))
@@ -79,11 +80,6 @@ def test_auxiliary_heads_learn_own_labels_at_their_rate_and_pull_with_own_labels
         plain = torch.autograd.grad(loss, parameter, retain_graph=True, allow_unused=True, materialize_grads=True)[0]
         factor = 0.5 * 3.0 if name.startswith("heads.") else 0.5 / 2
         torch.testing.assert_close(own[name], factor * plain, rtol=1e-9, atol=1e-14)
-
-
-def tiny_classes(weight: Tensor) -> int:
-    """Return the classes of a model with a main head and two auxiliary heads."""
-    return len(weight) // 3
 
 
 @pytest.mark.parametrize(("balance", "expected"), [(1.0, 1.0), (0.5, 1.0), (0.0, 0.0)])
@@ -99,13 +95,23 @@ def test_heads_that_are_not_balanced_learn_no_own_labels_by_default(
 def test_the_ramp_of_the_pull_holds_back_what_reaches_the_backbone_and_nothing_else(
     pull: object, tiny: Experiment
 ) -> None:
-    """Step 0 of a ramp that begins at once: heads learn, and nothing but the private task reaches the backbone."""
-    whole = gradients(tiny, pull, "embedding")
-    held = gradients(tiny, pull, "embedding", pull_ramp={"hold": 0.0, "rise": 0.5})
+    """Step 0 of a ramp that begins at once: heads learn, and nothing but private samples reaches the backbone."""
+    whole = gradients(tiny, pull, "embedding", own_labels=0.5)
+    held = gradients(tiny, pull, "embedding", own_labels=0.5, pull_ramp={"hold": 0.0, "rise": 0.5})
+    assert set(whole) == {*PRIVATE, "embedding", "prediction"}
     for term, by_name in whole.items():
         for name, expected in by_name.items():
-            reaches = term == "cross_entropy" or (term == "prediction" and name.startswith("heads."))
-            torch.testing.assert_close(held[term][name], expected if reaches else 0.0 * expected, rtol=0.0, atol=0.0)
+            reaches = term in PRIVATE or (term == "prediction" and name.startswith("heads."))
+            torch.testing.assert_close(held[term][name], expected if reaches else 0.0 * expected, rtol=1e-12, atol=0.0)
+
+
+def test_the_ramp_of_distillation_holds_back_all_that_others_teach_and_no_own_label(tiny: Experiment) -> None:
+    whole = gradients(tiny, 0.6, "embedding", own_labels=0.5)
+    held = gradients(tiny, 0.6, "embedding", own_labels=0.5, ramp={"hold": 0.0, "rise": 0.5})
+    for term, by_name in whole.items():
+        for name, expected in by_name.items():
+            own = expected if term in PRIVATE else 0.0 * expected
+            torch.testing.assert_close(held[term][name], own, rtol=1e-12, atol=0.0)
 
 
 def test_the_ramp_of_the_pull_rises(tiny: Experiment) -> None:

@@ -1,6 +1,7 @@
 """The losses of Multi-Headed Distillation, Eq. 1 to 5 of the paper, as pure functions.
 
 Eq. 1  L_i = CE(private, main head) + distillation terms          terms: MHD.losses; sum: Client.step
+       (there also CE(private, auxiliary heads), beyond the paper)
 Eq. 2  nu_emb * sum_j |xi_i - xi_j|^2 on normalised embeddings    embedding_loss
 Eq. 3  cross-entropy to every target                              targets with select = "all"
 Eq. 4  cross-entropy to the most confident candidate              targets with select = "most_confident"

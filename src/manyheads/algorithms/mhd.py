@@ -227,12 +227,15 @@ class MHD(MHDKnobs, Algorithm):
         return WindowPlan(targets=np.array(drawn, dtype=np.int64).reshape(len(steps), -1), arrays=arrays)
 
     def losses(self, client: Client, batch: Batch, step: int) -> dict[str, Tensor]:
-        """Return the terms of Eq. 1: the private task on the main head, and both distillations on a public batch."""
+        """Return the terms of Eq. 1: the private task on the main head, and both distillations on a public batch.
+
+        Beyond the paper (`own_labels`), auxiliary heads learn the client's own labels, too.
+        """
         pull_ramp = batch.number("pull ramp") if self.pull_ramp.in_use else 1.0
-        heads = client.model.shape_HC[0] - 1
-        own_pull = 1.0 / (self.nu_aux * heads) if self._learns_own_labels else 1.0
-        pull = self.pull_of_heads(heads) * pull_ramp
-        # Apart: together, private and public samples would mix in the BatchNorm statistics.
+        auxiliary_heads = client.model.shape_HC[0] - 1
+        pull = self.pull_of_heads(auxiliary_heads) * pull_ramp
+        own_pull = 1.0 / (self.nu_aux * auxiliary_heads) if self._learns_own_labels else 1.0
+        # Two passes: in one, private and public samples would mix in the BatchNorm statistics.
         (private_BHC, _), (public_BHC, embedding_BE) = client.model.forward_batches(
             batch.private.images, batch.public.images, pulls=(own_pull, pull), main_apart=self._learns_own_labels
         )
@@ -248,7 +251,7 @@ class MHD(MHDKnobs, Algorithm):
         own = {}
         if self._learns_own_labels:
             rate = known(self.own_labels) * self.nu_aux
-            own["own_labels"] = rate * client.private_losses(private_BHC[:, 1:], batch.labels)
+            own["own_labels"] = rate * client.summed_private_loss(private_BHC[:, 1:], batch.labels)
         return {
             "cross_entropy": client.private_loss(private_BHC[:, 0], batch.labels),
             **own,
@@ -278,7 +281,7 @@ class MHD(MHDKnobs, Algorithm):
         return self.select == "mixture" and known(self.remember) > 0.0
 
     def pull_of_heads(self, auxiliary_heads: int) -> float:
-        """Return what the gradient that auxiliary heads send into the backbone is multiplied by.
+        """Return what the gradient that auxiliary heads send into the backbone on public samples is multiplied by.
 
         They learn at the rate nu_aux, and pull with `pull` all together, however many there are.
 

@@ -1,4 +1,4 @@
-"""Balance: a main head that is trained as if its client's labels were even (logit adjustment, Menon et al. 2021).
+"""Balance: heads that learn as if its client's labels were even (logit adjustment, Menon et al. 2021).
 
 Trained on `logits + tau log prior`, the logits themselves answer as if every label were as frequent as any other. A
 client that hardly sees a label then is not sure that it does not exist, and what it teaches can be believed.

@@ -161,7 +161,7 @@ class Client:
         """Return the cross-entropy of a head on private samples, with balance (`training.balance`)."""
         return cross_entropy(self.with_prior(logits_BC), labels)
 
-    def private_losses(self, logits_BKC: Tensor, labels: Tensor) -> Tensor:
+    def summed_private_loss(self, logits_BKC: Tensor, labels: Tensor) -> Tensor:
         """Return the sum over heads of their private losses."""
         heads = logits_BKC.shape[1]
         return heads * self.private_loss(logits_BKC.flatten(0, 1), labels.repeat_interleave(heads))

@@ -94,7 +94,7 @@ class MHDKnobs:
     send_embedding: bool = True
     nu_emb: NonNegative = 0.1
     nu_aux: NonNegative = 10.0  # how fast the auxiliary heads learn
-    pull: Pull = 3.0  # how hard all of them together pull at the backbone; the private task pulls with 1
+    pull: Pull = 3.0  # how hard what they learn from others pulls at the backbone; the main head pulls with 1
     pull_ramp: Ramp = Ramp(hold=0.3, rise=0.5)  # of the pull of heads and embeddings; heads learn from the first step
     # How much the auxiliary heads learn from the client's own labels, too; 1, and nothing if heads are not balanced.
     own_labels: NonNegative | None = None

@@ -76,7 +76,7 @@ class Density:
     def confidence(self, p_BHC: Tensor, embedding_BE: Tensor) -> Tensor:
         """Return the largest probability (B x H); the main head's is multiplied by how typical the sample is.
 
-        The main head saw private samples only. The auxiliary heads were taught on the public set itself.
+        The main head saw private samples only. The auxiliary heads were taught on the public set, too.
         """
         confidence_BH = p_BHC.amax(-1)
         confidence_BH[:, 0] *= self.typicality(embedding_BE)

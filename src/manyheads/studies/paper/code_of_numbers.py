@@ -28,6 +28,7 @@ SAME_NUMBERS = (
         "c7de97682a096460",  # balance, pull, mixture; no cell has them: tests/golden; tests/runs/test_before_balance.py
         "bd71a49db5d69f08",  # the ramp of the pull, own statistics; no printed cell has them: tests/golden
         "0fea7f956e6f0da9",  # own labels for all heads; no printed cell has them: tests/golden
+        "cac37b8c4fb0556c",  # names: tests/golden
     ),
 )
 
