@@ -55,7 +55,7 @@ def parser() -> ArgumentParser:
     made.add_argument("--data", type=Path, help="the folder of cifar10.npz and cifar100.npz")
     made.add_argument("--fashion", type=Path, default=FASHION, help="the folder of Fashion-MNIST's four files")
     made.add_argument("--work", type=Path, help="a folder for prepared data; by default a temporary one")
-    made.add_argument("--results", type=Path, default=Path("runs/gauntlet"))
+    made.add_argument("--results", type=Path, default=Path("experiments/gauntlet"))
     made.add_argument("--keep", action="store_true", help="use results that other code made")
     made.add_argument("--engine", choices=("plain", "cuda"), default="plain")
     made.set_defaults(jobs=None)
