@@ -17,9 +17,10 @@ HEAD = """# The paper, reproduced
 on ImageNet, which nobody has done with manyheads yet. Here the same questions are asked at other scales, so what can be
 compared is whether the paper's claims hold, not the numbers. (Its own settings are available; they were tried for a few
 steps on a stand-in for ImageNet, [experiments/mhd](../experiments/mhd/README.md).) Only Table 2 ([fedmd](#fedmd)) is
-about CIFAR-100 in the paper, too. **All MHD in these tables except [choice](#choice) has a ramp, which the paper does
-not mention: without a ramp, MHD with four heads fails in the same number of steps.** For other differences see
-[deviations.md](deviations.md) and the notes; for speed and memory, [measurements.md](measurements.md).
+about CIFAR-100 in the paper, too. **All MHD in these tables except [choice](#choice) and [beyond](#beyond)
+has a ramp, which the paper does not mention: without a ramp, MHD as printed with four heads fails in the same number of
+steps.** For other differences see [deviations.md](deviations.md) and the notes; for speed and memory,
+[measurements.md](measurements.md).
 """
 
 
