@@ -146,6 +146,7 @@ def test_what_a_file_lacks_is_what_it_meant(name: str) -> None:
             "pull": 0.5,
             "pull_ramp": {"rise": 0.1},
             "own_labels": 0.2,
+            "ask": "surest",
             "sharpness": 3.0,
             "remember": 0.1,
             "fit_every": 7,
@@ -165,4 +166,10 @@ def test_a_file_from_before_the_ramp_of_the_pull_has_none() -> None:
     """A run of the first version with `pull` trains on without a ramp, whatever the default is today."""
     before = {"pull": 0.3, "sharpness": 8.0, "remember": 0.9, "fit_every": 20}
     filled = filled_in({"clients": 2, "algorithm": {"name": "mhd", **before}})["algorithm"]
-    assert filled == {"name": "mhd", "pull_ramp": {"hold": 0.0, "rise": 0.0}, "own_labels": 0.0, **before}
+    assert filled == {
+        "name": "mhd",
+        "pull_ramp": {"hold": 0.0, "rise": 0.0},
+        "own_labels": 0.0,
+        "ask": "drawn",
+        **before,
+    }

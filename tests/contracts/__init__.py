@@ -66,6 +66,30 @@ CASES: dict[str, dict[str, Any]] = {
         ),
         "data": WHOLE,
     },
+    "the surest are asked": {"algorithm": mhd(ask="surest", targets_per_step=2, confidence="density"), "data": WHOLE},
+    "the surest are asked, with memory": {
+        "algorithm": mhd(ask="surest", select="mixture", remember=0.5, pool_start="empty"),
+        "data": WHOLE,
+    },
+    "the surest are asked for tables": {
+        "algorithm": mhd(ask="surest", exchange="predictions", confidence="entropy"),
+        "data": WHOLE,
+    },
+    "the surest are asked for rows": {
+        "algorithm": mhd(ask="surest", exchange="predictions", confidence="density", pool_size=2),
+        "data": {"public_fraction": 0.07},
+    },
+    "the surest are asked, different models": {
+        "algorithm": mhd(ask="surest"),
+        "model": {"backbone": ["tests.models.lab:dropping", "cnn", "cnn"], "width": [4, 3, 4]},
+        "data": WHOLE,
+    },
+    "the surest are asked by groups": {
+        "clients": 4,
+        "groups": [[0, 3], [1, 2]],
+        "algorithm": mhd(average_every=3, ask="surest"),
+        "data": WHOLE,
+    },
     "confidence of others": {"algorithm": mhd(confidence="tests.exchange.lab:second_guess")},
     "confidence of others, fitted": {"algorithm": mhd(exchange="predictions", confidence="tests.exchange.lab:Near")},
     **{f"graph {name}": {"clients": 4, "graph": {"name": name, **knobs}} for name, knobs in GRAPH_KNOBS.items()},

@@ -8,7 +8,7 @@ import pytest
 from torch import Tensor
 
 from manyheads import Experiment, resume, train
-from manyheads.algorithms import recall
+from manyheads.algorithms import recall, whom_to_ask
 from manyheads.client.state import MEMORY
 from manyheads.errors import Interrupted
 from tests.runs.conftest import StopAt
@@ -61,6 +61,37 @@ def without(name: str) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
 
 def changed(name: str, change: Callable[[Tensor], Tensor]) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
     return lambda tensors: tensors | {f"{MEMORY}{name}": change(tensors[f"{MEMORY}{name}"]).contiguous()}
+
+
+def test_a_stopped_run_asks_the_same_teachers(remembering: Experiment, tmp_path: Path) -> None:
+    asking = remembering.with_values(algorithm={"ask": "surest"})
+    train(asking, tmp_path / "whole")
+    resume(stop(asking, tmp_path / "run"))
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+    train(remembering, tmp_path / "drawn")
+    assert outcome(tmp_path / "drawn")[2] != outcome(tmp_path / "whole")[2], "it makes no difference whom they ask"
+
+
+UNSURE: dict[str, Callable[[Tensor], Tensor]] = {
+    "not a number": lambda sure: sure * float("nan"),
+    "another type": lambda sure: sure.double(),
+    "fewer clients": lambda sure: sure[:, 1:],
+}
+
+
+@pytest.mark.parametrize("name", [whom_to_ask.LATELY, whom_to_ask.BEFORE])
+def test_a_damaged_list_of_the_surest_is_refused_in_one_line(
+    name: str, remembering: Experiment, tmp_path: Path
+) -> None:
+    run = stop(remembering.with_values(algorithm={"ask": "surest"}), tmp_path / "run")
+    states = {path: path.read_bytes() for path in (run / "checkpoints").iterdir()}
+    damages = {"gone": without(name)} | {what: changed(name, change) for what, change in UNSURE.items()}
+    for what, damage in damages.items():
+        replace_tensors(run, damage)
+        assert "what is kept of client-0 does not fit its model" in refused(resume, run), what
+        for path, content in states.items():
+            path.write_bytes(content)
+    resume(run)
 
 
 DAMAGES = {

@@ -135,8 +135,8 @@ class Algorithm:
         """Return the contents of tables of predictions, or None if checkpoints are exchanged."""
         return None
 
-    def remembered_bytes(self, public_samples: int, heads: int, classes: int) -> int:
-        """Return how many bytes about public samples a client keeps from step to step; the knob `remember` decides."""
+    def remembered_bytes(self, public_samples: int, heads: int, classes: int, clients: int) -> int:
+        """Return how many bytes about public samples a client keeps from step to step; `remember`, `ask` decide."""
         return 0
 
     def rows_per_exchange(self, public_batch_size: int) -> int | None:

@@ -33,7 +33,7 @@ def embedding_loss(
 
     `own` holds the client's own embedding by width: as it is, and mapped to each foreign width that differs. No
     gradient flows into the foreign embeddings. `counts` are their weights (1 without), `known` the samples that each
-    covers (all without).
+    covers (all without). A weight may be one number for each sample.
 
     >>> one, other = torch.tensor([[3.0, 4.0]]), torch.tensor([[4.0, 3.0]])
     >>> embedding_loss({2: one}, [other]), embedding_loss({2: one}, [2.0 * one])
@@ -41,12 +41,14 @@ def embedding_loss(
     """
     unit = {width: normalize(own_BE, dim=-1) for width, own_BE in own.items()}
     distances = []
-    for foreign_BE, known_B in zip(foreign, known or [None] * len(foreign), strict=True):
+    every: list[Tensor | None] = [None] * len(foreign)
+    masks = zip(foreign, counts or every, known or every, strict=True)
+    for foreign_BE, *weights in masks:
         apart_BE = unit[foreign_BE.shape[-1]] - normalize(foreign_BE.detach(), dim=-1)
         distance_B = apart_BE.square().sum(-1)
-        distances.append((distance_B if known_B is None else distance_B * known_B).mean())
-    if counts:
-        distances = [count * distance for count, distance in zip(counts, distances, strict=True)]
+        for weight in weights:
+            distance_B = distance_B if weight is None else distance_B * weight
+        distances.append(distance_B.mean())
     return torch.stack(distances).sum() if distances else next(iter(own.values())).new_zeros(())
 
 

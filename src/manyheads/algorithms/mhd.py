@@ -5,10 +5,11 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from manyheads.algorithms import distillation, recall
+from manyheads.algorithms import distillation, recall, whom_to_ask
 from manyheads.algorithms.base import Algorithm, Neighbours, Sends, TableContents, TeacherChoices
 from manyheads.client.client import Batch, Client
 from manyheads.client.plan import WindowPlan
@@ -124,8 +125,9 @@ class MHD(MHDKnobs, Algorithm):
         )
         return TableContents(form, self.compares_embeddings, self.rest)
 
-    def remembered_bytes(self, public_samples: int, heads: int, classes: int) -> int:
-        return recall.bytes_needed(public_samples, heads - 1, classes) if self._remembers else 0
+    def remembered_bytes(self, public_samples: int, heads: int, classes: int, clients: int) -> int:
+        heard = recall.bytes_needed(public_samples, heads - 1, classes) if self._remembers else 0
+        return heard + (whom_to_ask.bytes_needed(public_samples, clients) if self._asks_the_surest else 0)
 
     def rows_per_exchange(self, public_batch_size: int) -> int:
         return self.exchange_every * public_batch_size * self.targets_per_step
@@ -134,7 +136,13 @@ class MHD(MHDKnobs, Algorithm):
         return range(0 if self.pool_start == "initial" else self.exchange_every, steps, self.exchange_every)
 
     def prepare(self, client: Client, step: int) -> None:
-        """Fit the confidence to the client as it is now, at the first exchange in each `fit_every` steps."""
+        """Fit the confidence to the client as it is now, at the first exchange in each `fit_every` steps.
+
+        Before, let what was heard since the last exchange count in the choice of whom to ask.
+        """
+        if self._asks_the_surest:
+            self._begin_asking(client)
+            whom_to_ask.take_in(client.memory)
         every, before = known(self.fit_every), step - self.exchange_every
         if step > 0 and before >= 0 and step // every == before // every:
             return
@@ -146,6 +154,10 @@ class MHD(MHDKnobs, Algorithm):
             (heads, classes), public = client.model.shape_HC, client.public
             assert public is not None
             if not recall.fits(client.memory, len(public), heads - 1, classes, client.state.values):
+                return False
+        if self._asks_the_surest and step > 0:
+            assert client.public is not None
+            if not whom_to_ask.fits(client.memory, len(client.public), client.clients):
                 return False
         return self.teacher_confidence.works_with(self.teacher_confidence.loaded(client.memory), client.model)
 
@@ -185,13 +197,14 @@ class MHD(MHDKnobs, Algorithm):
         if stop <= step:
             return []
         samples_SB, views_SB, _ = client.public.drawn(step, stop, client.training.public_batch_size)
-        drawn = [
-            draw_targets(len(pool), self.targets_per_step, client.seed, client.index, s) for s in range(step, stop)
-        ]
+        drawn = self._entries(client, pool, range(step, stop))
+        if drawn.ndim == 2:  # the same for all samples
+            drawn = drawn[:, :, None]
         rows = {}
         for snapshot in dict.fromkeys(pool):
-            due = [at for at, chosen in enumerate(drawn) if any(pool[entry] == snapshot for entry in chosen)]
-            rows[snapshot] = client.schema.rows_of(samples_SB[due].ravel(), views_SB[due].ravel())
+            entries = [entry for entry, other in enumerate(pool) if other == snapshot]
+            due_SB = np.broadcast_to(np.isin(drawn, entries).any(1), samples_SB.shape)
+            rows[snapshot] = client.schema.rows_of(samples_SB[due_SB], views_SB[due_SB])
         # If the answer that is to replace an entry is refused, that entry stays: its owner keeps it until then.
         leaving = {(entry.client, entry.step) for entry in client.pool.entries} - set(pool)
         due_or_not = [
@@ -208,23 +221,42 @@ class MHD(MHDKnobs, Algorithm):
                 client.pool.add(snapshot, client.seed, client.index, step)
 
     def plan(self, client: Client, start: int, stop: int) -> WindowPlan:
-        """Draw which entries of the pool teach, and with select = "random" which candidates; compute the ramps."""
+        """Draw or choose who teaches, and with select = "random" which candidates; compute the ramps."""
         training, steps = client.training, range(start, stop)
         if self._remembers:
             (heads, classes), public = client.model.shape_HC, client.public
             assert public is not None
             recall.begin(client.memory, public, heads - 1, classes, client.state.values)
-        drawn = [client.pool.draw(self.targets_per_step, client.seed, client.index, step) for step in steps]
+        drawn = self._entries(client, None, steps)
         arrays = {
             name: np.array([distillation.ramp_factor(step, training.steps, ramp.hold, ramp.rise) for step in steps])
             for name, ramp in (("ramp", self.ramp), ("pull ramp", self.pull_ramp))
         }
+        if self._asks_the_surest:
+            arrays["asked"] = np.array([entry.client for entry in client.pool.entries] or [0])[drawn]
         if self.select == "random":
             shape = (training.public_batch_size, client.model.shape_HC[0] - 1)
             arrays["uniform"] = np.stack(
                 [generator(client.seed, "select", client.index, step).random(shape) for step in steps]
             )
-        return WindowPlan(targets=np.array(drawn, dtype=np.int64).reshape(len(steps), -1), arrays=arrays)
+        return WindowPlan(targets=drawn, arrays=arrays)
+
+    def _entries(self, client: Client, coming: Sequence[tuple[int, int]] | None, steps: range) -> NDArray[np.int64]:
+        """Return which entries of the pool teach at each step, or teach each sample: of a `coming` pool or as it is."""
+        number, own = self.targets_per_step, {"seed": client.seed, "client": client.index}
+        if not self._asks_the_surest:
+            entries = len(client.pool if coming is None else coming)
+            drawn = [draw_targets(entries, number, step=step, **own) for step in steps]
+            return np.array(drawn, dtype=np.int64).reshape(len(steps), min(number, entries))
+        assert client.public is not None
+        self._begin_asking(client)
+        pool = [(entry.client, entry.step) for entry in client.pool.entries] if coming is None else coming
+        samples_SB = client.public.drawn(steps.start, steps.stop, client.training.public_batch_size)[0]
+        return whom_to_ask.choose(client.memory, client.public, samples_SB, pool, number, steps=steps, **own)
+
+    def _begin_asking(self, client: Client) -> None:
+        assert client.public is not None
+        whom_to_ask.begin(client.memory, client.public, client.clients, client.state.values.device)
 
     def losses(self, client: Client, batch: Batch, step: int) -> dict[str, Tensor]:
         """Return the terms of Eq. 1: the private task on the main head, and both distillations on a public batch.
@@ -239,7 +271,10 @@ class MHD(MHDKnobs, Algorithm):
         (private_BHC, _), (public_BHC, embedding_BE) = client.model.forward_batches(
             batch.private.images, batch.public.images, pulls=(own_pull, pull), main_apart=self._learns_own_labels
         )
-        p_JBKC, confidence_JBK = self._candidates(client, public_BHC.detach(), embedding_BE.detach(), batch.foreign)
+        answers = batch.foreign
+        if self._asks_the_surest:
+            self._note_how_sure(client, batch, answers)
+        p_JBKC, confidence_JBK = self._candidates(client, public_BHC.detach(), embedding_BE.detach(), answers)
         target_BKC = self._targets(client, batch, p_JBKC, confidence_JBK)
         ramp = batch.number("ramp")
         embedding = embedding_BE.new_zeros(())
@@ -271,6 +306,22 @@ class MHD(MHDKnobs, Algorithm):
         if self.select == "oracle":
             confidence_JBK = distillation.prefer_right(p_JBKC, confidence_JBK, batch.public_labels())
         return distillation.targets(p_JBKC, confidence_JBK, self.select, batch.array("uniform"))
+
+    @torch.no_grad()
+    def _note_how_sure(self, client: Client, batch: Batch, foreign: Sequence[Outputs]) -> None:
+        """Keep how sure the main heads of those that were asked are of a batch: not at all, where they are silent."""
+        asked_JB = batch.array("asked")
+        assert client.public is not None
+        assert asked_JB is not None
+        for owners_B, outputs in zip(asked_JB, foreign, strict=True):
+            sure_B = self.teacher_confidence.weight(self.teacher_confidence.of(outputs)[:, 0])
+            if outputs.known_B is not None:
+                sure_B = sure_B * outputs.known_B
+            whom_to_ask.note(client.memory, client.public, batch.public.samples, owners_B, sure_B)
+
+    @property
+    def _asks_the_surest(self) -> bool:
+        return self.ask == "surest"
 
     @property
     def _learns_own_labels(self) -> bool:
@@ -316,7 +367,8 @@ class MHD(MHDKnobs, Algorithm):
         if self.select == "oracle":
             confidence_JBK = distillation.prefer_right(p_JBKC, confidence_JBK, batch.public_labels())
         choice_BK = distillation.choose(confidence_JBK, self.select, batch.array("uniform"))
-        others = [snapshot.client for snapshot in batch.teachers]
-        teachers_J = [client.index, *others, *(others if self.same_level else []), client.index][: len(p_JBKC)]
-        teacher_BK, class_BK = choice_BK.new_tensor(teachers_J)[choice_BK], class_JBK.gather(0, choice_BK[None])[0]
+        others_JB = batch.teachers_JB()
+        own_1B = others_JB.new_full((1, len(choice_BK)), client.index)
+        teachers_JB = torch.cat([own_1B, others_JB, *([others_JB] if self.same_level else []), own_1B])
+        teacher_BK, class_BK = teachers_JB.T.gather(1, choice_BK), class_JBK.gather(0, choice_BK[None])[0]
         return TeacherChoices(teacher_BK, class_BK, class_JBK)

@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy
 from manyheads.client.plan import WindowPlan
 from manyheads.config.experiment import TrainingConfig
 from manyheads.data.batches import Rows, Samples, WindowRows
+from manyheads.exchange.by_sample import AnswersBySample, ask_by_sample
 from manyheads.exchange.origin import Origin
 from manyheads.exchange.owner import Owner
 from manyheads.exchange.pool import Pool
@@ -91,17 +92,41 @@ class Batch:
 
     @cached_property
     def foreign(self) -> list[Outputs]:
-        """The outputs of the drawn snapshots (`targets` of the plan) for the public rows."""
+        """The outputs of the snapshots that teach (`targets` of the plan) for the public rows."""
+        if self._by_sample is not None:
+            return [answers.outputs for answers in self._by_sample]
         return [snapshot.outputs(self.public) for snapshot in self.teachers]
 
     @property
     def teachers(self) -> list[Snapshot]:
-        """The drawn snapshots of the pool."""
+        """The snapshots that teach the whole batch."""
         drawn = self.plan.targets
         return [] if drawn is None else [self._client.pool.entries[entry] for entry in drawn.tolist()]
 
+    @cached_property
+    def _by_sample(self) -> list[AnswersBySample] | None:
+        """The answers of each target, if each sample has its own teachers."""
+        drawn = self.plan.targets
+        if drawn is None or drawn.ndim == 1:
+            return None
+        return [ask_by_sample(self._client.pool.entries, own_B, self.public) for own_B in drawn]
+
+    def teachers_JB(self) -> Tensor:
+        """Return which clients teach each sample of the public batch: one row for each target."""
+        drawn, size = self.plan.targets, len(self.public.samples)
+        owners = np.array([entry.client for entry in self._client.pool.entries] or [0])
+        entries_JB = np.zeros((0, size), np.int64) if drawn is None else np.broadcast_to(drawn.T, (size, len(drawn))).T
+        if drawn is not None and drawn.ndim == 2:
+            entries_JB = drawn
+        return torch.from_numpy(owners[entries_JB]).to(self.public.samples.device)
+
     def foreign_embeddings(self) -> "ForeignEmbeddings":
-        """Return the embeddings that the drawn snapshots sent."""
+        """Return the embeddings that the snapshots sent."""
+        if self._by_sample is not None:
+            each = [
+                (of.embedding_BE[width], of.has_width_B[width]) for of in self._by_sample for width in of.embedding_BE
+            ]
+            return ForeignEmbeddings([embedding_BE for embedding_BE, _ in each], known=[has_B for _, has_B in each])
         sent = [outputs for outputs in self.foreign if outputs.embedding_BE is not None]
         known = [outputs.known_B for outputs in sent]
         embeddings = [outputs.embedding_BE for outputs in sent if outputs.embedding_BE is not None]

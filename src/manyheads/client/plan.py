@@ -19,7 +19,8 @@ class WindowPlan:
     (array([1, 0]), np.float64(0.5))
     """
 
-    targets: Steps | None = None  # steps x targets: the entries of the pool that teach
+    # Steps x targets: the entries of the pool that teach; steps x targets x samples, if each sample has its own.
+    targets: Steps | None = None
     public: Steps | None = None  # steps x samples: positions in the public set, instead of the next ones of the stream
     view: Steps | None = None  # with `public`: the view of a step's samples
     private_step: Steps | None = None  # which batch of the private stream is due, if not every step takes one
@@ -35,6 +36,11 @@ class WindowPlan:
     def targets_per_step(self) -> int:
         """The number of snapshots that teach in each step."""
         return 0 if self.targets is None else int(self.targets.shape[1])
+
+    @property
+    def samples_with_teachers(self) -> int | None:
+        """The number of samples in a batch, if each has its own teachers."""
+        return None if self.targets is None or self.targets.ndim == 2 else int(self.targets.shape[2])
 
 
 PLAN_FIELDS = ("targets", "public", "view", "private_step", "phase")

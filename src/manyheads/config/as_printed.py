@@ -18,6 +18,7 @@ KNOBS: dict[str, dict[str, Any]] = {  # by algorithm: those whose defaults chang
         "pull": "sum",
         "pull_ramp": {"hold": 0.0, "rise": 0.0},
         "own_labels": 0.0,
+        "ask": "drawn",
         "select": "most_confident",
         "sharpness": 1.0,
         "remember": 0.0,
@@ -33,7 +34,7 @@ KNOBS: dict[str, dict[str, Any]] = {  # by algorithm: those whose defaults chang
 }
 ADDED = {
     "training": ("balance",),
-    "algorithm": ("pull", "pull_ramp", "own_labels", "sharpness", "remember", "fit_every"),
+    "algorithm": ("pull", "pull_ramp", "own_labels", "ask", "sharpness", "remember", "fit_every"),
 }  # keys that older files do not have
 
 
@@ -49,8 +50,8 @@ def as_printed(algorithm: str = "mhd") -> dict[str, Any]:
 def filled_in(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a run folder, and for each key that it is too old to have what this meant.
 
-    >>> filled_in({"clients": 2, "algorithm": {"name": "mhd", "pull": 1.0, "pull_ramp": {}}})["algorithm"]
-    {'pull': 1.0, 'pull_ramp': {}, 'own_labels': 0.0, 'sharpness': 1.0, 'remember': 0.0, 'fit_every': 1, 'name': 'mhd'}
+    >>> filled_in({"clients": 2, "algorithm": {"pull": 1.0, "pull_ramp": {}}})["algorithm"]
+    {'pull': 1.0, 'pull_ramp': {}, 'own_labels': 0.0, 'ask': 'drawn', 'sharpness': 1.0, 'remember': 0.0, 'fit_every': 1}
     """
     found = dict(values)
     for section, meant in _added(values).items():

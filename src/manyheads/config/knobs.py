@@ -12,6 +12,7 @@ from manyheads.config.experiment import AlgorithmConfig
 from manyheads.config.messages import build_section, nearest
 from manyheads.config.types import (
     CHECKED,
+    Ask,
     Count,
     Entries,
     Fraction,
@@ -99,6 +100,7 @@ class MHDKnobs:
     # How much the auxiliary heads learn from the client's own labels, too; 1, and nothing if heads are not balanced.
     own_labels: NonNegative | None = None
     targets_per_step: Entries = 1
+    ask: Ask = "drawn"  # the snapshots drawn for a step, or for each sample those whose owners were surest of it
     pool_size: Entries | None = None  # one entry for each node of the graph
     pool_every: Positive | None = None  # a 300th of the steps
     pool_start: Literal["initial", "empty"] = "initial"

@@ -40,9 +40,11 @@ def check_training_fits_memory(resolved: ResolvedExperiment) -> None:
     public, classes = len(resolved.split.public), resolved.dataset.classes
     _refuse(
         f"algorithm.remember = {experiment.algorithm.options().get('remember')}",
-        experiment.clients * resolved.algorithm.remembered_bytes(public, resolved.heads, classes),
+        experiment.clients * resolved.algorithm.remembered_bytes(public, resolved.heads, classes, experiment.clients),
         f"what {experiment.clients} clients remember of {public:,} public samples",
-        advice="set it to 0, or lower model.auxiliary_heads",
+        advice="set it to 0, or lower model.auxiliary_heads"
+        if experiment.algorithm.options().get("ask") != "surest"
+        else 'set it to 0, algorithm.ask to "drawn", or lower model.auxiliary_heads',
     )
 
 

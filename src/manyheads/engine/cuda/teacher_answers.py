@@ -10,7 +10,10 @@ from manyheads.outputs import Outputs
 
 @dataclass(eq=False)
 class TeacherAnswers:
-    """The answers of one target to every student: tables at fixed addresses."""
+    """The answers of one target to every student: tables at fixed addresses.
+
+    A line holds the answers about a batch or, where each sample asks its own teacher, about one sample.
+    """
 
     lines: int
     dtype: torch.dtype
@@ -20,11 +23,13 @@ class TeacherAnswers:
     embedding_LBE: dict[int, Tensor] = field(default_factory=dict)  # by width
     counts_L: dict[int, Tensor] = field(default_factory=dict)  # 1 if the embedding has this width
 
-    def to(self, student: int, capacity: int) -> "TeacherAnswers":
-        """Return one student's lines."""
+    def to(self, student: int, capacity: int, samples: int | None = None) -> "TeacherAnswers":
+        """Return one student's lines, each about a batch; `samples` of a batch have a line of their own."""
+        lines = capacity * (samples or 1)
 
         def own(table: Tensor) -> Tensor:
-            return table[student * capacity : (student + 1) * capacity]
+            table = table[student * lines : (student + 1) * lines]
+            return table if samples is None else table.view(capacity, samples, *table.shape[2:])
 
         return TeacherAnswers(
             capacity,

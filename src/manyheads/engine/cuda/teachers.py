@@ -7,7 +7,6 @@ step, and one more for what is asked only to fill up a call.
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import chain
 
 import numpy as np
 import torch
@@ -22,20 +21,29 @@ from manyheads.exchange.weights import Replica
 
 AT_ONCE = 2**21  # pixels in a call: 2,048 images of 32 x 32
 SMALLEST = 4  # steps in a call: one for fewer is filled up
+FEWEST_SAMPLES = 64  # in a call, if samples are asked about one by one
+Lines = NDArray[np.int64]
 
 
 class Teachers:
-    """The teachers of some students with the same number of targets: the snapshots in their pools."""
+    """The teachers of some students with the same number of targets: the snapshots in their pools.
 
-    def __init__(self, students: int, targets: int, capacity: int, public: Samples, dtype: torch.dtype) -> None:
+    With the number of `samples` in a batch, each sample has its own teachers, and a line for its answers.
+    """
+
+    def __init__(
+        self, students: int, targets: int, capacity: int, public: Samples, dtype: torch.dtype, samples: int | None
+    ) -> None:
         self._students, self._capacity, self._public, self._dtype = students, capacity, public, dtype
-        self.answers = [TeacherAnswers(students * capacity + 1, dtype) for _ in range(targets)]
+        self._samples = samples
+        lines = students * capacity * (samples or 1) + 1
+        self.answers = [TeacherAnswers(lines, dtype) for _ in range(targets)]
         self._rows: WindowRows | None = None
         self._passes: dict[tuple[Replica, int, int, bool], CapturedPass] = {}
 
     def answers_to(self, student: int) -> list[TeacherAnswers]:
         """Return the answers of all targets to a student."""
-        return [answers.to(student, self._capacity) for answers in self.answers]
+        return [answers.to(student, self._capacity, self._samples) for answers in self.answers]
 
     @torch.no_grad()
     def ask(
@@ -49,11 +57,14 @@ class Teachers:
         In an external model the samples of a batch may interact, so it is asked step by step.
         """
         together = self._gather(rows)
+        smallest = SMALLEST
+        if self._samples is not None:
+            together, smallest = together.map(lambda of: of.flatten(0, 1).unsqueeze(1)), FEWEST_SAMPLES
         batch = together.samples_SB.shape[1]
-        at_once = max(SMALLEST, AT_ONCE // (self._public.pixels.size[0] * self._public.pixels.size[1] * batch))
+        at_once = max(smallest, AT_ONCE // (self._public.pixels.size[0] * self._public.pixels.size[1] * batch))
         calls: list[tuple[Snapshot, int]] = []
-        from_: list[list[int]] = []
-        to: list[list[int]] = []
+        from_: list[Lines] = []
+        to: list[Lines] = []
         for target, answers in enumerate(self.answers):
             for counts_L in answers.counts_L.values():
                 counts_L.zero_()
@@ -61,27 +72,37 @@ class Teachers:
                 answers.known_LB.fill_(True)
             for snapshot, lines in self._due(pools, targets_KSJ, target):
                 alone = snapshot.source is not None and snapshot.source.replica.model.external
-                for part, size in (([line], 1) for line in lines) if alone else _in_powers(lines, at_once):
+                parts = self._by_step(lines) if alone else _in_powers(lines, smallest, at_once)
+                for part, size in parts:
                     spare = size - len(part)
                     calls.append((snapshot, target))
-                    from_.append([*part, *[part[-1]] * spare])
-                    to.append([*part, *[answers.lines - 1] * spare])
+                    from_.append(np.pad(part, (0, spare), mode="edge"))
+                    to.append(np.pad(part, (0, spare), constant_values=answers.lines - 1))
         # All in one copy: each copy to a device waits until the device has done what it was given.
-        every = torch.tensor([[*chain(*from_)], [*chain(*to)]]).to(together.samples_SB.device)
+        every = torch.from_numpy(np.stack([np.concatenate(from_), np.concatenate(to)])).to(together.samples_SB.device)
         for (snapshot, target), from_to in zip(calls, torch.split(every, [*map(len, from_)], 1), strict=True):
             self._ask(snapshot, together, from_to, target)
 
     def _due(
         self, pools: Sequence[Sequence[Snapshot]], targets_KSJ: Sequence[NDArray[np.int64]], target: int
-    ) -> list[tuple[Snapshot, list[int]]]:
+    ) -> list[tuple[Snapshot, Lines]]:
         """Return the lines that each snapshot has to answer; a checkpoint is asked once for all its students."""
-        due: dict[object, tuple[Snapshot, list[int]]] = {}
+        due: dict[object, tuple[Snapshot, list[Lines]]] = {}
         for student, drawn_SJ in enumerate(targets_KSJ):
-            for step, entry in enumerate(drawn_SJ[:, target].tolist()):
+            drawn = drawn_SJ[:, target].ravel()
+            first = student * self._capacity * (self._samples or 1)
+            for entry in dict.fromkeys(drawn.tolist()):
                 snapshot = pools[student][entry]
                 asked = due.setdefault(snapshot.source or snapshot, (snapshot, []))
-                asked[1].append(student * self._capacity + step)
-        return list(due.values())
+                asked[1].append(first + np.flatnonzero(drawn == entry))
+        return [(snapshot, np.concatenate(lines)) for snapshot, lines in due.values()]
+
+    def _by_step(self, lines: Lines) -> Iterator[tuple[Lines, int]]:
+        """Yield the lines of each student's step."""
+        step = lines // (self._samples or 1)
+        for one in dict.fromkeys(step.tolist()):
+            part = lines[step == one]
+            yield part, len(part)
 
     def _ask(self, snapshot: Snapshot, rows: WindowRows, from_to: Tensor, target: int) -> None:
         answers = self.answers[target]
@@ -128,11 +149,11 @@ def _tensors(rows: WindowRows) -> list[Tensor]:
     return found
 
 
-def _in_powers(lines: Sequence[int], most: int) -> Iterator[tuple[Sequence[int], int]]:
+def _in_powers(lines: Lines, smallest: int, most: int) -> Iterator[tuple[Lines, int]]:
     """Yield parts, and the size that each is filled up to: few different sizes, because each has a graph of its own."""
     size = 1 << (most.bit_length() - 1)
-    while lines:
-        while size > SMALLEST and size > len(lines):
+    while len(lines):
+        while size > smallest and size > len(lines):
             size //= 2
         part, lines = lines[:size], lines[size:]
         yield part, size

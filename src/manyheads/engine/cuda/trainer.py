@@ -44,7 +44,9 @@ class CudaTrainer:
         self._students: list[Student] = []
         self._plain: list[Client] = []  # clients whose step cannot be captured
         self._graphs: dict[object, CapturedStep] = {}
-        self._teachers: dict[tuple[tuple[int, ...], int], Teachers] = {}  # by students and number of targets
+        self._teachers: dict[
+            object, Teachers
+        ] = {}  # by students, number of targets, and whether each sample has its own
         self._streams: list[torch.cuda.Stream] = []
         self._reader = ThreadPoolExecutor(1, "images")
         self._memory_pool: Any = None
@@ -149,29 +151,29 @@ class CudaTrainer:
 
     def _ask_teachers(self, plans: Sequence[WindowPlan], rows: Sequence[WindowRows | None]) -> None:
         """Ask the teachers of all students with the same number of targets (usually all students) together."""
-        alike: dict[int, list[int]] = {}
+        alike: dict[tuple[int, int | None], list[int]] = {}
         for number, plan in enumerate(plans):
-            alike.setdefault(plan.targets_per_step, []).append(number)
-        for targets, numbers in alike.items():
+            alike.setdefault((plan.targets_per_step, plan.samples_with_teachers), []).append(number)
+        for (targets, samples), numbers in alike.items():
             students = [self._students[number] for number in numbers]
             asked = [own for number in numbers if (own := rows[number]) is not None]
             if not targets or not asked:
                 for student in students:
                     student.answers = []
                 continue
-            teachers = self._teachers_of(students, targets)
+            teachers = self._teachers_of(students, targets, samples)
             pools = [student.client.pool.entries for student in students]
             teachers.ask(pools, [drawn for number in numbers if (drawn := plans[number].targets) is not None], asked)
             for place, student in enumerate(students):
                 student.answers = teachers.answers_to(place)
 
-    def _teachers_of(self, students: Sequence[Student], targets: int) -> Teachers:
-        key = tuple(student.client.index for student in students), targets
+    def _teachers_of(self, students: Sequence[Student], targets: int, samples: int | None) -> Teachers:
+        key = tuple(student.client.index for student in students), targets, samples
         if key not in self._teachers:
             client = students[0].client
             assert client.public is not None
             dtype = client.state.values.dtype
-            self._teachers[key] = Teachers(len(students), targets, self._capacity, client.public, dtype)
+            self._teachers[key] = Teachers(len(students), targets, self._capacity, client.public, dtype, samples)
         return self._teachers[key]
 
     def _ready(self, load_again: Callable[[], None]) -> Callable[[], None]:
