@@ -9,7 +9,7 @@ import torch
 from manyheads import Experiment
 from manyheads.engine.plain import exchange
 from manyheads.exchange.named_confidences import CONFIDENCES
-from manyheads.exchange.pool import Pool, draw_targets
+from manyheads.exchange.pool import Pool
 from manyheads.exchange.weights import WeightsSnapshot
 from manyheads.setup.build import Ensemble, assemble
 
@@ -45,14 +45,14 @@ def test_newer_answers_replace_entries_of_the_same_origin_in_time_that_grows_wit
 
 def test_targets_are_drawn_without_replacement() -> None:
     pool = Pool(5, [fake(0, entry) for entry in range(5)])
-    drawn = [draw_targets(len(pool), 3, seed=0, client=2, step=step) for step in range(2_000)]
+    drawn = [pool.draw(3, seed=0, client=2, step=step) for step in range(2_000)]
     assert all(len(set(entries)) == 3 for entries in drawn)
     counts = Counter(entry for entries in drawn for entry in entries)
     assert len(counts) == 5
     assert min(counts.values()) > 1_100
-    assert drawn[17] == draw_targets(len(pool), 3, seed=0, client=2, step=17)
-    assert draw_targets(2, 3, 0, 0, 0) in ([0, 1], [1, 0])
-    assert draw_targets(0, 3, 0, 0, 0) == []
+    assert drawn[17] == pool.draw(3, seed=0, client=2, step=17)
+    assert Pool(5, pool.entries[:2]).draw(3, 0, 0, 0) in ([0, 1], [1, 0])
+    assert Pool(5).draw(3, 0, 0, 0) == []
 
 
 def run_exchanges(experiment: Experiment, count: int) -> Ensemble:

@@ -1,6 +1,6 @@
 """The rolling pool: the snapshots that a client may learn from.
 
-Whom to ask: `collect` of the algorithm; who teaches: `draw_targets`, or algorithms/whom_to_ask.py.
+Whom to ask for snapshots: `collect` of the algorithm. Who teaches: `draw`, or algorithms/whom_to_ask.py.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,8 +16,8 @@ class Pool:
 
     Entries are shared: a snapshot in several pools is one object in memory.
 
-    >>> len(Pool(size=8, entries=["a", "b", "c"]))
-    3
+    >>> Pool(size=8, entries=["a", "b", "c"]).draw(targets_per_step=2, seed=0, client=3, step=417)
+    [0, 2]
     """
 
     def __init__(self, size: int, entries: Sequence[Snapshot] = ()) -> None:
@@ -43,13 +43,13 @@ class Pool:
         by_origin = {(snapshot.client, snapshot.step): snapshot for snapshot in newer}
         self.entries = [by_origin.get((entry.client, entry.step), entry) for entry in self.entries]
 
+    def draw(self, targets_per_step: int, seed: int, client: int, step: int) -> list[int]:
+        """Return which entries teach `client` at `step`: drawn without replacement, all if there are fewer."""
+        return draw_targets(len(self.entries), targets_per_step, seed, client, step)
+
 
 def draw_targets(entries: int, targets_per_step: int, seed: int, client: int, step: int) -> list[int]:
-    """Draw which of so many entries teach `client` at `step`: without replacement, all if there are fewer.
-
-    >>> draw_targets(entries=3, targets_per_step=2, seed=0, client=3, step=417)
-    [0, 2]
-    """
+    """Draw which of so many entries teach `client` at `step`."""
     rng = generator(seed, "targets", client, step)
     drawn: list[int] = rng.permutation(np.arange(entries))[:targets_per_step].tolist()
     return drawn
