@@ -56,16 +56,32 @@ def test_the_surest_is_asked_and_of_its_snapshots_the_newest(tiny: Experiment) -
     assert share(first[:, 0], 0) == pytest.approx(usual, abs=0.05)  # client 0 is the surest of the first sample
     assert share(first[:, 1], 2) == pytest.approx(usual, abs=0.05)  # client 1 of the second
     second = chosen(public(tiny), 2)[:, 1]
-    assert share(second[:, 1], 3) == pytest.approx(usual, abs=0.05)  # then client 2, and its newest entry
-    assert 0 < (second[:, 1] == 1).mean() < 0.1  # the older one only at random
+    assert share(second[:, 1], 3) == pytest.approx(usual, abs=0.05)  # then client 2, with its newest entry
+    assert not (chosen(public(tiny), 3) == 1).any()  # three targets are three owners, not an older entry of one
+    assert (chosen(public(tiny), 4)[:, 3] == 1).all()
+
+
+def test_ties_go_to_anybody(tiny: Experiment) -> None:
+    samples = public(tiny)
+    memory = kept(samples, [[0.0, 0.0, 0.0]])
+    one = np.tile(np.sort(samples.indices)[:1], (600, 1))
+    entries = whom_to_ask.choose(memory, samples, one, POOL, 1, seed=0, client=1, steps=range(600))
+    for entry in (0, 2, 3):
+        assert share(entries, entry) == pytest.approx(1 / 3, abs=0.07)
+
+
+def test_who_else_is_in_the_pool_changes_no_draw(tiny: Experiment) -> None:
+    """If an answer is refused an older entry stays: samples that ask others still ask the same."""
+    newer, older = chosen(public(tiny), 1)[:, 0], chosen(public(tiny), 1, pool=[*POOL[:3], (2, 1)])[:, 0]
+    assert (newer == np.where(older == 1, 3, older)).all()  # the newest entry of client 2 is another one now
 
 
 def test_who_was_never_asked_comes_first(tiny: Experiment) -> None:
     first = chosen(public(tiny), 1)[:, 0]
     assert share(first[:, 2], 0) > 0.9  # of the third sample client 0 alone
-    assert share(first[:, 3], 0) < 0.1  # of the last all but client 0, each as often
-    for entry in (1, 2, 3):
-        assert share(first[:, 3], entry) == pytest.approx(1 / 3, abs=0.1)
+    assert share(first[:, 3], 0) < 0.1  # of the last the two others, each as often
+    for entry in (2, 3):
+        assert share(first[:, 3], entry) == pytest.approx(1 / 2, abs=0.1)
 
 
 def test_targets_differ_and_all_teach_if_there_are_fewer(tiny: Experiment) -> None:
@@ -94,15 +110,29 @@ def test_what_was_heard_counts_from_the_next_exchange_on(tiny: Experiment) -> No
     assert lately[0].tolist() == [-1.0, 0.75, -1.0]
     assert lately[3].tolist() == [-1.0, -1.0, 0.5]
     assert torch.equal(memory[whom_to_ask.BEFORE], before)
+    silent = torch.tensor([False, False, True])
+    whom_to_ask.note(memory, samples, asked[[0, 1, 1]], torch.tensor([1, 0, 2]), 0.0 * sure + 0.1, silent)
+    assert lately[0].tolist() == [-1.0, 0.75, -1.0]  # it did not answer, and was sure before
+    assert lately[3].tolist() == [0.0, -1.0, pytest.approx(0.1)]  # whoever never answered does not come first for ever
     whom_to_ask.take_in(memory)
     assert torch.equal(memory[whom_to_ask.BEFORE], lately)
     assert memory[whom_to_ask.BEFORE] is not lately
 
 
+@pytest.mark.parametrize("odd", [float("inf"), float("nan"), -1.0])
+def test_odd_confidences_can_be_saved_and_are_no_first_choice(odd: float, tiny: Experiment) -> None:
+    samples = public(tiny)
+    memory = kept(samples)
+    asked = torch.from_numpy(np.sort(samples.indices)[:1])
+    whom_to_ask.note(memory, samples, asked, torch.tensor([1]), torch.tensor([odd]))
+    assert whom_to_ask.fits(memory, len(samples), 3)
+    assert 0.0 <= memory[whom_to_ask.LATELY][0, 1] < whom_to_ask.FIRST
+
+
 class Said:
     """A snapshot that says what it was made with, row by row."""
 
-    step = 0
+    step, source = 0, None
 
     def __init__(self, client: int, width: int | None, silent: bool = False, confident: bool = False) -> None:
         self.client, self._width, self._silent, self._confident = client, width, silent, confident
@@ -214,12 +244,13 @@ def test_what_is_kept_is_counted_to_the_byte(tiny: Experiment, remember: float) 
     client = ensemble.clients[0]
     assert client.public is not None
     heads, classes = client.model.shape_HC
-    needed = algorithm.remembered_bytes(len(client.public), heads, classes, client.clients)
+    needed = algorithm.remembered_bytes(len(client.public), heads, classes)
+    needed += algorithm.kept_about_others_bytes(len(client.public), client.clients)
     assert needed == sum(tensor.nbytes for tensor in client.memory.values())
 
 
 def test_the_rows_that_are_asked_for_are_those_that_are_due(tiny: Experiment) -> None:
-    """With one target each row of the window is asked of one snapshot, and every row that is read was asked for."""
+    """With one target no row is asked of two snapshots, and every row that is read was asked for."""
     knobs = {"ask": "surest", "exchange": "predictions", "pool_size": 3, "pool_every": 4}
     ensemble = assemble(tiny.with_values(algorithm=knobs, data={"public_fraction": 0.3}))
     algorithm = ensemble.resolved.algorithm
@@ -228,6 +259,9 @@ def test_the_rows_that_are_asked_for_are_those_that_are_due(tiny: Experiment) ->
         for client in ensemble.clients:
             assert client.schema is not None
             assert not client.schema.whole
+            entries = {(entry.client, entry.step): entry for entry in client.pool.entries}.values()
+            answered = sum(int((entry._row_PV >= 0).sum()) for entry in entries if hasattr(entry, "_row_PV"))
+            assert 0 < answered <= 4 * client.training.public_batch_size
             batches = client.batches(start, start + 4, algorithm.plan(client, start, start + 4))
             for step in range(start, start + 4):
                 assert all(outputs.known_B is None for outputs in batches.at(step).foreign)

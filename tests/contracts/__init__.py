@@ -66,6 +66,9 @@ CASES: dict[str, dict[str, Any]] = {
         ),
         "data": WHOLE,
     },
+    "a late first exchange": {
+        "algorithm": mhd(exchange="predictions", confidence="density", pool_start="empty", fit_every=100),
+    },
     "the surest are asked": {"algorithm": mhd(ask="surest", targets_per_step=2, confidence="density"), "data": WHOLE},
     "the surest are asked, with memory": {
         "algorithm": mhd(ask="surest", select="mixture", remember=0.5, pool_start="empty"),

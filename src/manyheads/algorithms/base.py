@@ -135,8 +135,12 @@ class Algorithm:
         """Return the contents of tables of predictions, or None if checkpoints are exchanged."""
         return None
 
-    def remembered_bytes(self, public_samples: int, heads: int, classes: int, clients: int) -> int:
-        """Return how many bytes about public samples a client keeps from step to step; `remember`, `ask` decide."""
+    def remembered_bytes(self, public_samples: int, heads: int, classes: int) -> int:
+        """Return how many bytes about public samples a client keeps from step to step; the knob `remember` decides."""
+        return 0
+
+    def kept_about_others_bytes(self, public_samples: int, clients: int) -> int:
+        """Return how many bytes a client keeps about what others said of public samples; the knob `ask` decides."""
         return 0
 
     def rows_per_exchange(self, public_batch_size: int) -> int | None:

@@ -125,9 +125,11 @@ class MHD(MHDKnobs, Algorithm):
         )
         return TableContents(form, self.compares_embeddings, self.rest)
 
-    def remembered_bytes(self, public_samples: int, heads: int, classes: int, clients: int) -> int:
-        heard = recall.bytes_needed(public_samples, heads - 1, classes) if self._remembers else 0
-        return heard + (whom_to_ask.bytes_needed(public_samples, clients) if self._asks_the_surest else 0)
+    def remembered_bytes(self, public_samples: int, heads: int, classes: int) -> int:
+        return recall.bytes_needed(public_samples, heads - 1, classes) if self._remembers else 0
+
+    def kept_about_others_bytes(self, public_samples: int, clients: int) -> int:
+        return whom_to_ask.bytes_needed(public_samples, clients) if self._asks_the_surest else 0
 
     def rows_per_exchange(self, public_batch_size: int) -> int:
         return self.exchange_every * public_batch_size * self.targets_per_step
@@ -144,7 +146,8 @@ class MHD(MHDKnobs, Algorithm):
             self._begin_asking(client)
             whom_to_ask.take_in(client.memory)
         every, before = known(self.fit_every), step - self.exchange_every
-        if step > 0 and before >= 0 and step // every == before // every:
+        fitted = self.teacher_confidence.loaded(client.memory)
+        if fitted and before >= 0 and step // every == before // every:
             return
         client.memory.update(self.teacher_confidence.saved(self.teacher_confidence.fit(client, step)))
 
@@ -309,15 +312,14 @@ class MHD(MHDKnobs, Algorithm):
 
     @torch.no_grad()
     def _note_how_sure(self, client: Client, batch: Batch, foreign: Sequence[Outputs]) -> None:
-        """Keep how sure the main heads of those that were asked are of a batch: not at all, where they are silent."""
+        """Keep how sure the main heads of those that were asked are of a batch, the first targets last."""
         asked_JB = batch.array("asked")
         assert client.public is not None
         assert asked_JB is not None
-        for owners_B, outputs in zip(asked_JB, foreign, strict=True):
+        for owners_B, outputs in reversed(list(zip(asked_JB, foreign, strict=True))):
             sure_B = self.teacher_confidence.weight(self.teacher_confidence.of(outputs)[:, 0])
-            if outputs.known_B is not None:
-                sure_B = sure_B * outputs.known_B
-            whom_to_ask.note(client.memory, client.public, batch.public.samples, owners_B, sure_B)
+            samples = batch.public.samples
+            whom_to_ask.note(client.memory, client.public, samples, owners_B, sure_B, outputs.known_B)
 
     @property
     def _asks_the_surest(self) -> bool:

@@ -41,12 +41,21 @@ def add_heard(
     places = public.places(samples)
     before_BKT, classes_BKT = memory[VALUES][places], memory[CLASSES][places].long()
     heard_BKC = now_BKC.scatter_add(-1, classes_BKT, remember * before_BKT)
-    # Where an epoch ends, a batch may hold a sample twice: both then keep the same, whichever is written last.
-    last_B = ((places[:, None] == places) * torch.arange(len(places), device=places.device)).amax(1)
-    largest_BKT = heard_BKC[last_B].topk(before_BKT.shape[-1], dim=-1)
+    largest_BKT = heard_BKC[last_of_equal(places)].topk(before_BKT.shape[-1], dim=-1)
     memory[VALUES].index_copy_(0, places, largest_BKT.values)
     memory[CLASSES].index_copy_(0, places, largest_BKT.indices.to(torch.int16))
     return heard_BKC
+
+
+def last_of_equal(places_B: Tensor) -> Tensor:
+    """Return for each place the position of its last occurrence.
+
+    Where an epoch ends, a batch may hold a sample twice: both then keep the same, whichever is written last.
+
+    >>> last_of_equal(torch.tensor([5, 3, 5]))
+    tensor([2, 1, 2])
+    """
+    return ((places_B[:, None] == places_B) * torch.arange(len(places_B), device=places_B.device)).amax(1)
 
 
 def fits(memory: MutableMapping[str, Tensor], samples: int, heads: int, classes: int, like: Tensor) -> bool:

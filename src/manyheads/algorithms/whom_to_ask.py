@@ -1,12 +1,12 @@
 """Whom a client asks about a public sample: the teacher that was surest of it before, instead of anybody.
 
 With one teacher a step, drawn for the whole batch, most samples are taught by somebody who has hardly seen their label.
-A sample comes up again and again, so a client can keep, for each sample and each other client, how sure that one's main
-head was when it was last asked, and ask the surest: as many answers as before, each about the very view that the
-student sees, from those who know. Some samples ask anybody, because teachers learn.
+A sample comes up again and again. So a client can keep, for each sample and each other client, how sure that one's main
+head was when it was last asked, and ask the surest: no more answers than before, but from those who know, and about the
+very view that the student sees. Some samples ask anybody, because teachers learn.
 
-What was heard counts from the next exchange on. So choices depend on no window, and whose tables hold only the rows
-that are due know these rows when they are asked for.
+What was heard counts from the next exchange on. A choice is then the same however steps are cut into windows, and
+clients that exchange only the rows that are due know at the exchange which rows these are.
 """
 
 from collections.abc import MutableMapping, Sequence
@@ -16,11 +16,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from manyheads.algorithms.recall import last_of_equal
 from manyheads.data.arrays import Indices
 from manyheads.data.batches import Samples
 from manyheads.seeds import generator
 
-LATELY, BEFORE = "sure lately", "sure before"  # in memory: samples x clients; the second as of the last exchange
+LATELY, BEFORE = "surest lately", "surest before"  # in memory: samples x clients; the second as of the last exchange
 NEVER_ASKED = -1.0
 FIRST = 1e9  # more than a confidence: whoever was never asked comes first
 ANYBODY = 0.1  # the share of samples that ask anybody
@@ -62,35 +63,58 @@ def choose(
 ) -> NDArray[np.int64]:
     """Return which entries (owner, step) of a pool teach each sample: steps x targets x samples.
 
-    First those that were never asked about it, in random order, then the surest; of one owner the newest entry first.
+    First those owners that were never asked about it, then the surest, each with its newest entry; ties in random
+    order. Older entries teach only if there are more targets than owners.
     """
-    chosen = np.zeros((len(steps), min(targets, len(pool)), samples_SB.shape[1]), dtype=np.int64)
+    batch, number = samples_SB.shape[1], min(targets, len(pool))
     if not pool:
-        return chosen
-    newest_E = np.array(sorted(range(len(pool)), key=lambda entry: -pool[entry][1]))
+        return np.zeros((len(steps), 0, batch), dtype=np.int64)
     before = memory[BEFORE]
     places = public.places(torch.from_numpy(samples_SB.ravel()).to(before.device))
-    owners_E = torch.tensor([pool[entry][0] for entry in newest_E.tolist()], device=before.device)
-    sure_SBE = before[places][:, owners_E].cpu().numpy().reshape(*samples_SB.shape, len(pool))
+    owners, entry_OR = _entries_by_owner(pool)
+    sure_SBO = before[places][:, torch.tensor(owners, device=before.device)].cpu().numpy()
+    sure_SBO = sure_SBO.reshape(*samples_SB.shape, len(owners))
+    chosen = np.zeros((len(steps), number, batch), dtype=np.int64)
     for at, step in enumerate(steps):
         rng = generator(seed, "whom to ask", client, step)
-        anybody_B1 = rng.random((samples_SB.shape[1], 1)) < ANYBODY
-        random_BE = rng.random(sure_SBE.shape[1:])
-        score_BE = np.where(anybody_B1, random_BE, np.where(sure_SBE[at] < 0.0, FIRST + random_BE, sure_SBE[at]))
-        order_BE = np.argsort(-score_BE, axis=1, kind="stable")
-        chosen[at] = newest_E[order_BE[:, : chosen.shape[1]]].T
+        anybody_B1 = rng.random((batch, 1)) < ANYBODY
+        random_BO = rng.random((batch, before.shape[1]))[:, owners]  # of a client, whoever else is in the pool
+        score_BO = np.where(sure_SBO[at] < 0.0, FIRST, sure_SBO[at]) * ~anybody_B1
+        order_BO = np.lexsort((random_BO, -score_BO))
+        entry_BE = entry_OR[order_BO].transpose(0, 2, 1).reshape(batch, -1)  # the newest of all owners come first
+        chosen[at] = entry_BE[entry_BE >= 0].reshape(batch, -1)[:, :number].T
     return chosen
 
 
+def _entries_by_owner(pool: Sequence[tuple[int, int]]) -> tuple[list[int], NDArray[np.int64]]:
+    """Return the owners in a pool and the entries of each, the newest first, -1 where there are fewer.
+
+    >>> _entries_by_owner([(3, 5), (1, 5), (3, 10)])
+    ([1, 3], array([[ 1, -1],
+           [ 2,  0]]))
+    """
+    by_owner: dict[int, list[int]] = {owner: [] for owner, _ in sorted(pool)}
+    for entry in sorted(range(len(pool)), key=lambda entry: -pool[entry][1]):
+        by_owner[pool[entry][0]].append(entry)
+    most = max(map(len, by_owner.values()))
+    return list(by_owner), np.array([own + [-1] * (most - len(own)) for own in by_owner.values()])
+
+
 def note(
-    memory: MutableMapping[str, Tensor], public: Samples, samples: Tensor, owners_B: Tensor, sure_B: Tensor
+    memory: MutableMapping[str, Tensor],
+    public: Samples,
+    samples: Tensor,
+    owners_B: Tensor,
+    sure_B: Tensor,
+    known_B: Tensor | None = None,
 ) -> None:
-    """Keep how sure the owners that were asked about samples were."""
+    """Keep how sure the owners that were asked about samples were; what they were before, where they did not answer."""
     lately = memory[LATELY]
     place_B = public.places(samples) * lately.shape[1] + owners_B
-    # Where an epoch ends, a batch may hold a sample twice: both then keep the same, whichever is written last.
-    last_B = ((place_B[:, None] == place_B) * torch.arange(len(place_B), device=place_B.device)).amax(1)
-    lately.view(-1).index_copy_(0, place_B, sure_B[last_B].to(lately.dtype))
+    sure_B = sure_B.to(lately.dtype).nan_to_num(0.0).clamp(0.0, 0.5 * FIRST)
+    if known_B is not None:
+        sure_B = sure_B.where(known_B, lately.view(-1)[place_B].clamp_min(0.0))  # whoever is silent does not come first
+    lately.view(-1).index_copy_(0, place_B, sure_B[last_of_equal(place_B)])
 
 
 def fits(memory: MutableMapping[str, Tensor], samples: int, clients: int) -> bool:

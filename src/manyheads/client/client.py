@@ -113,11 +113,10 @@ class Batch:
 
     def teachers_JB(self) -> Tensor:
         """Return which clients teach each sample of the public batch: one row for each target."""
-        drawn, size = self.plan.targets, len(self.public.samples)
+        drawn = np.zeros(0, np.int64) if self.plan.targets is None else self.plan.targets
+        shape = len(drawn), len(self.public.samples)
+        entries_JB = np.broadcast_to(drawn if drawn.ndim == 2 else drawn[:, None], shape)
         owners = np.array([entry.client for entry in self._client.pool.entries] or [0])
-        entries_JB = np.zeros((0, size), np.int64) if drawn is None else np.broadcast_to(drawn.T, (size, len(drawn))).T
-        if drawn is not None and drawn.ndim == 2:
-            entries_JB = drawn
         return torch.from_numpy(owners[entries_JB]).to(self.public.samples.device)
 
     def foreign_embeddings(self) -> "ForeignEmbeddings":

@@ -40,11 +40,15 @@ def check_training_fits_memory(resolved: ResolvedExperiment) -> None:
     public, classes = len(resolved.split.public), resolved.dataset.classes
     _refuse(
         f"algorithm.remember = {experiment.algorithm.options().get('remember')}",
-        experiment.clients * resolved.algorithm.remembered_bytes(public, resolved.heads, classes, experiment.clients),
+        experiment.clients * resolved.algorithm.remembered_bytes(public, resolved.heads, classes),
         f"what {experiment.clients} clients remember of {public:,} public samples",
-        advice="set it to 0, or lower model.auxiliary_heads"
-        if experiment.algorithm.options().get("ask") != "surest"
-        else 'set it to 0, algorithm.ask to "drawn", or lower model.auxiliary_heads',
+        advice="set it to 0, or lower model.auxiliary_heads",
+    )
+    _refuse(
+        f'algorithm.ask = "{experiment.algorithm.options().get("ask")}"',
+        experiment.clients * resolved.algorithm.kept_about_others_bytes(public, experiment.clients),
+        f"how sure {experiment.clients} clients were of {public:,} public samples, as each of them keeps it,",
+        advice='set it to "drawn", or use fewer public samples',
     )
 
 

@@ -23,6 +23,7 @@ AT_ONCE = 2**21  # pixels in a call: 2,048 images of 32 x 32
 SMALLEST = 4  # steps in a call: one for fewer is filled up
 FEWEST_SAMPLES = 64  # in a call, if samples are asked about one by one
 Lines = NDArray[np.int64]
+Wanted = NDArray[np.bool_]
 
 
 class Teachers:
@@ -73,11 +74,10 @@ class Teachers:
             for snapshot, lines in self._due(pools, targets_KSJ, target):
                 alone = snapshot.source is not None and snapshot.source.replica.model.external
                 parts = self._by_step(lines) if alone else _in_powers(lines, smallest, at_once)
-                for part, size in parts:
-                    spare = size - len(part)
+                for asked, wanted in parts:
                     calls.append((snapshot, target))
-                    from_.append(np.pad(part, (0, spare), mode="edge"))
-                    to.append(np.pad(part, (0, spare), constant_values=answers.lines - 1))
+                    from_.append(asked)
+                    to.append(np.where(wanted, asked, answers.lines - 1))
         # All in one copy: each copy to a device waits until the device has done what it was given.
         every = torch.from_numpy(np.stack([np.concatenate(from_), np.concatenate(to)])).to(together.samples_SB.device)
         for (snapshot, target), from_to in zip(calls, torch.split(every, [*map(len, from_)], 1), strict=True):
@@ -97,12 +97,12 @@ class Teachers:
                 asked[1].append(first + np.flatnonzero(drawn == entry))
         return [(snapshot, np.concatenate(lines)) for snapshot, lines in due.values()]
 
-    def _by_step(self, lines: Lines) -> Iterator[tuple[Lines, int]]:
-        """Yield the lines of each student's step."""
-        step = lines // (self._samples or 1)
-        for one in dict.fromkeys(step.tolist()):
-            part = lines[step == one]
-            yield part, len(part)
+    def _by_step(self, lines: Lines) -> Iterator[tuple[Lines, Wanted]]:
+        """Yield the lines of each student's step, whole batches, and which of their answers are wanted."""
+        samples = self._samples or 1
+        for step in dict.fromkeys((lines // samples).tolist()):
+            every = np.arange(step * samples, (step + 1) * samples)
+            yield every, np.isin(every, lines)
 
     def _ask(self, snapshot: Snapshot, rows: WindowRows, from_to: Tensor, target: int) -> None:
         answers = self.answers[target]
@@ -149,11 +149,11 @@ def _tensors(rows: WindowRows) -> list[Tensor]:
     return found
 
 
-def _in_powers(lines: Lines, smallest: int, most: int) -> Iterator[tuple[Lines, int]]:
-    """Yield parts, and the size that each is filled up to: few different sizes, because each has a graph of its own."""
+def _in_powers(lines: Lines, smallest: int, most: int) -> Iterator[tuple[Lines, Wanted]]:
+    """Yield parts, filled up to few different sizes (each has a graph of its own), and which lines are no filling."""
     size = 1 << (most.bit_length() - 1)
     while len(lines):
         while size > smallest and size > len(lines):
             size //= 2
         part, lines = lines[:size], lines[size:]
-        yield part, size
+        yield np.pad(part, (0, size - len(part)), mode="edge"), np.arange(size) < len(part)
