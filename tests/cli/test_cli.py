@@ -197,7 +197,7 @@ def test_an_algorithm_in_the_working_folder_is_found(tiny_file: Path) -> None:
         (["algorithm.nu_aux='3'"], 'algorithm.nu_aux = "3": input should be a valid number'),
         (["algorithm.ramp={hold=2.0}"], "algorithm.ramp.hold = 2.0"),
         (["algorithm.ramp={holt=0.2}"], 'algorithm.ramp.holt: unknown key; did you mean "hold"?'),
-        (["algorithm.distils=true"], "algorithm.distils: unknown key; known: average_every, confidence, exchange"),
+        (["algorithm.distils=true"], "algorithm.distils: unknown key; known: ask, average_every, confidence, exchange"),
         (["algorithm={name=':x'}"], 'algorithm.name = ":x": cannot be imported'),
         (
             ["algorithm={name='torch.nn:Linear'}"],

@@ -88,6 +88,7 @@ PRINTED_MHD = {
     "pull": "sum",
     "pull_ramp": {"hold": 0.0, "rise": 0.0},
     "own_labels": 0.0,
+    "ask": "drawn",
     "sharpness": 1.0,
     "remember": 0.0,
     "fit_every": 1,
@@ -123,6 +124,7 @@ def test_a_new_default_is_hashed_like_any_choice(name: str) -> None:
             for key, value in (
                 ("pull", 0.3),
                 ("own_labels", 1.0),
+                ("ask", "surest"),
                 ("sharpness", 8.0),
                 ("remember", 0.9),
                 ("fit_every", 20),

@@ -32,6 +32,23 @@ def test_a_completed_experiment_holds_every_default_and_is_complete(tiny: Experi
     assert resolve(Experiment.from_toml(str(whole))).experiment == whole
 
 
+@pytest.mark.parametrize(
+    ("data", "exchange", "ask"),
+    [
+        ({"augment": "none"}, "weights", "drawn"),
+        ({}, "weights", "surest"),
+        ({}, "predictions", "drawn"),  # in one view
+        ({"public_views": 4}, "predictions", "surest"),
+        ({"public_views": 4, "augment": "none"}, "predictions", "drawn"),
+    ],
+)
+def test_the_surest_are_asked_where_samples_come_in_new_views(data: dict[str, Any], exchange: str, ask: str) -> None:
+    short = Experiment(clients=4, data=DIGITS | data, model={"backbone": "cnn"}, algorithm={"exchange": exchange})
+    knobs = resolve(short).experiment.algorithm.options()
+    assert knobs["ask"] == ask
+    assert (knobs["remember"] == 0.0) == (ask == "surest")
+
+
 def test_infinite_skew_survives(tiny: Experiment) -> None:
     assert math.isinf(Experiment.from_toml(str(tiny.with_values(data={"skew": math.inf}))).data.skew)
 

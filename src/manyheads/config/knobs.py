@@ -32,6 +32,7 @@ FITS = 30  # by default: of a confidence, in a run
 DEFAULT_TOP_K = 8
 HALVINGS = 10  # by default what was heard about a sample halves so often in a run
 MOST_REMEMBERED = 0.95
+MOST_NODES = 32  # by default the surest are asked in runs of so many clients: what each keeps grows with their number
 Number = TypeVar("Number", int, float)
 
 
@@ -45,6 +46,7 @@ class RunSize:
     grouped: bool = False
     passes: float = 1.0  # over the public set: of the whole run
     balanced: bool = True  # heads learn as if labels were even
+    new_views: bool = False  # a public sample looks different each time
 
     def share(self, parts: int) -> int:
         """Return a part of the steps, at least one step.
@@ -100,7 +102,9 @@ class MHDKnobs:
     # How much the auxiliary heads learn from the client's own labels, too; 1, and nothing if heads are not balanced.
     own_labels: NonNegative | None = None
     targets_per_step: Entries = 1
-    ask: Ask = "drawn"  # the snapshots drawn for a step, or for each sample those whose owners were surest of it
+    # The snapshots that are drawn for a step ("drawn"), or for each sample those whose owners were surest of it
+    # ("surest"): by default where samples look different each time and clients are not many.
+    ask: Ask | None = None
     pool_size: Entries | None = None  # one entry for each node of the graph
     pool_every: Positive | None = None  # a 300th of the steps
     pool_start: Literal["initial", "empty"] = "initial"
@@ -108,7 +112,8 @@ class MHDKnobs:
     fit_every: Positive | None = None  # steps between two fits of a confidence that is fitted; a 30th of the steps
     select: Select = "mixture"
     sharpness: NonNegative = 8.0  # in a mixture, weights are confidence to this power
-    # Of what was heard about a sample when it was seen before; by default it halves in a tenth of the run.
+    # Of what was heard about a sample when it was seen before; by default it halves in a tenth of the run, and nothing
+    # counts where the surest are asked about ever new views: what was said of another view is no answer.
     remember: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
     same_level: bool = False
     self_target: bool = False
@@ -127,14 +132,17 @@ class MHDKnobs:
 
     def with_defaults(self, size: RunSize) -> Self:
         """Return the knobs with the defaults that depend on the run."""
+        ask = self.ask or ("surest" if size.new_views and size.nodes <= MOST_NODES else "drawn")
+        remember = 0.0 if ask == "surest" and size.new_views else usual_memory(size.passes)
         return replace(
             self,
+            ask=ask,
             top_k=self.top_k or min(DEFAULT_TOP_K, size.classes),
             pool_size=self.pool_size or max(size.nodes, self.targets_per_step),
             pool_every=self.pool_every or size.share(POOL_SHARE),
             average_every=self.average_every or size.share(GROUP_SHARE),
             own_labels=(1.0 if size.balanced else 0.0) if self.own_labels is None else self.own_labels,
-            remember=usual_memory(size.passes) if self.remember is None else self.remember,
+            remember=remember if self.remember is None else self.remember,
             fit_every=self.fit_every or size.share(FITS),
             confidence=self.confidence or ("max_probability" if size.grouped else "density"),
         )

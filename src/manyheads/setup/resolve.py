@@ -116,7 +116,9 @@ def complete(experiment: Experiment, dataset: Dataset, trust: Trust) -> Experime
     training = experiment.training
     nodes, grouped = len(experiment.groups) or experiment.clients, bool(experiment.groups)
     passes = training.steps * training.public_batch_size / max(1, public_samples(experiment.data, dataset))
-    size = RunSize(training.steps, nodes, dataset.classes, grouped, passes, training.balance > 0.0)
+    views = experiment.data.public_views if experiment.algorithm.options().get("exchange") == "predictions" else None
+    new_views = experiment.data.augment != "none" and views != 1
+    size = RunSize(training.steps, nodes, dataset.classes, grouped, passes, training.balance > 0.0, new_views)
     algorithm = algorithms.with_defaults(experiment.algorithm, size, trust)
     graph = with_defaults(experiment.graph)
     return experiment.with_values(

@@ -236,7 +236,7 @@ def test_a_cell_can_be_had_as_a_file_to_start_from(quick: Reproduction) -> None:
     cell = quick.cells(SCALES["digits"])["alone"]
     assert Experiment.from_toml(printed) == cell.with_values(evaluate={"every": cell.training.steps // 6})
     complete = call("quick", "--only", "together", "--toml").output
-    unset = {"top_k": None, "average_every": None, "remember": None, "own_labels": None, "fit_every": None}
+    unset = {"top_k": None, "average_every": None, "remember": None, "own_labels": None, "fit_every": None, "ask": None}
     assert cell_key(Experiment.from_toml(complete).with_values(algorithm=unset)) == cell_key(
         quick.cells(SCALES["digits"])["together"]
     )
