@@ -139,10 +139,12 @@ class Worker:
         return notes
 
     def refresh(self, came: Mapping[RequestKey, Any], step: int) -> list[str]:
-        """Take in what was asked for again, which was received and counted before."""
-        notes = list[str]()
+        """Take in what was asked for again, which was received and counted before, also what was refused."""
+        notes, counted = list[str](), [(client, client.refused) for client in self._e.clients]
         for client, received in self._received(came, notes):
             client.pool.refresh(received)
+        for client, refused in counted:
+            client.refused = refused
         return notes
 
     def _received(self, came: Mapping[RequestKey, Any], notes: list[str]) -> Iterator[tuple[Client, list[Snapshot]]]:
