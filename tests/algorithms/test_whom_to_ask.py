@@ -119,6 +119,23 @@ def test_what_was_heard_counts_from_the_next_exchange_on(tiny: Experiment) -> No
     assert memory[whom_to_ask.BEFORE] is not lately
 
 
+def test_a_sample_that_is_twice_in_a_batch_is_kept_once_in_whatever_order_it_is_written(
+    tiny: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU writes in any order; here, from the last to the first."""
+    write = Tensor.index_copy_
+
+    def backwards(into: Tensor, dim: int, places: Tensor, values: Tensor) -> Tensor:
+        return write(into, dim, places.flip(0), values.flip(0))
+
+    samples = public(tiny)
+    memory = kept(samples)
+    monkeypatch.setattr(Tensor, "index_copy_", backwards)
+    twice = torch.from_numpy(np.sort(samples.indices)[[0, 3, 0]])
+    whom_to_ask.note(memory, samples, twice, torch.tensor([1, 2, 1]), torch.tensor([0.25, 0.5, 0.75]))
+    assert memory[whom_to_ask.LATELY][0].tolist() == [-1.0, 0.75, -1.0]
+
+
 @pytest.mark.parametrize("odd", [float("inf"), float("nan"), -1.0])
 def test_odd_confidences_can_be_saved_and_are_no_first_choice(odd: float, tiny: Experiment) -> None:
     samples = public(tiny)
