@@ -53,6 +53,14 @@ def variants(base: Experiment) -> dict[str, Experiment]:
         "density": {"algorithm": {"confidence": "max_probability"}},
     }
     alone = base.with_values(algorithm={"name": "separate"})
+    own = {"algorithm": {"own_labels": 1.0}}
+    faster = {
+        f"{name}, {times} times the learning rate": one.with_values(
+            training={"learning_rate": times * base.training.learning_rate}
+        )
+        for times in (4, 10)
+        for name, one in (("separate", alone), ("defaults", base), ("own_labels = 1", base.with_values(**own)))
+    }
     return {
         "separate, balance = 0": alone.with_values(training={"balance": 0.0}),
         "separate": alone,
@@ -79,6 +87,9 @@ def variants(base: Experiment) -> dict[str, Experiment]:
             algorithm={"name": "fedmd"}, training={"steps": 2 * base.training.steps}
         ),
         "FedAvg": base.with_values(algorithm={"name": "averaging"}),
+        "defaults, own_labels = 0.1": base.with_values(algorithm={"own_labels": 0.1}),
+        "defaults, own_labels = 1": base.with_values(**own),
+        **faster,
     }
 
 

@@ -49,6 +49,14 @@ def test_the_surest_are_asked_where_samples_come_in_new_views(data: dict[str, An
     assert (knobs["remember"] == 0.0) == (ask == "surest")
 
 
+@pytest.mark.parametrize(("learning_rate", "expected"), [(0.03, 1.0), (0.05, 1.0), (0.2, 0.25), (0.5, 0.1)])
+def test_own_labels_are_learnt_less_where_steps_are_long(
+    tiny: Experiment, learning_rate: float, expected: float
+) -> None:
+    made = resolve(tiny.with_values(training={"learning_rate": learning_rate})).experiment
+    assert made.algorithm.options()["own_labels"] == expected
+
+
 def test_infinite_skew_survives(tiny: Experiment) -> None:
     assert math.isinf(Experiment.from_toml(str(tiny.with_values(data={"skew": math.inf}))).data.skew)
 

@@ -40,3 +40,21 @@ def test_whom_to_ask_and_what_to_remember_follow_views(
     knobs = MHDKnobs(**given).with_defaults(size)
     assert (knobs.ask, knobs.remember) == (ask, usual_memory(100.0) if remembers else 0.0)
     assert MHDKnobs(**given, remember=0.3).with_defaults(size).remember == 0.3
+
+
+@pytest.mark.parametrize(
+    ("given", "size", "expected"),
+    [
+        ({}, LONG, 1.0),
+        ({"nu_aux": 3.0}, LONG, 1.0),
+        ({}, dataclasses.replace(LONG, learning_rate=0.2), 0.25),
+        ({"nu_aux": 100.0}, LONG, 0.1),
+        ({"nu_aux": 0.0}, LONG, 1.0),
+        ({"nu_aux": 30.0}, LONG, 0.3333),
+        ({}, dataclasses.replace(LONG, balanced=False), 0.0),
+        ({"own_labels": 0.7}, dataclasses.replace(LONG, balanced=False), 0.7),
+        ({"own_labels": 0.0}, LONG, 0.0),
+    ],
+)
+def test_own_labels_are_not_learnt_too_fast(given: dict[str, Any], size: RunSize, expected: float) -> None:
+    assert MHDKnobs(**given).with_defaults(size).own_labels == expected

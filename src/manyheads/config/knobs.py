@@ -32,6 +32,7 @@ FITS = 30  # by default: of a confidence, in a run
 DEFAULT_TOP_K = 8
 HALVINGS = 10  # by default what was heard about a sample halves so often in a run
 MOST_REMEMBERED = 0.95
+OWN_RATE = 0.5  # by default heads learn own labels at this learning rate at most: faster ones fly apart
 MOST_NODES = 32  # by default the surest are asked in runs of so many clients: what each keeps grows with their number
 Number = TypeVar("Number", int, float)
 
@@ -47,6 +48,7 @@ class RunSize:
     passes: float = 1.0  # over the public set: of the whole run
     balanced: bool = True  # heads learn as if labels were even
     new_views: bool = False  # a public sample looks different each time
+    learning_rate: float = 0.05
 
     def share(self, parts: int) -> int:
         """Return a part of the steps, at least one step.
@@ -74,6 +76,16 @@ def usual_memory(passes: float) -> float:
     return min(MOST_REMEMBERED, round(math.pow(0.5, HALVINGS / passes), 2))
 
 
+def usual_own_labels(nu_aux: float, learning_rate: float) -> float:
+    """Return how much auxiliary heads learn own labels: as much as what others say, up to a learning rate.
+
+    >>> [usual_own_labels(10.0, learning_rate) for learning_rate in (0.01, 0.05, 0.2)]
+    [1.0, 1.0, 0.25]
+    """
+    rate = nu_aux * learning_rate
+    return 1.0 if rate <= OWN_RATE else round(OWN_RATE / rate, 4)
+
+
 class Ramp(Section):
     """A factor that is zero for the first `hold` of all steps and rises to one over the next `rise`."""
 
@@ -99,7 +111,8 @@ class MHDKnobs:
     nu_aux: NonNegative = 10.0  # how fast the auxiliary heads learn
     pull: Pull = 3.0  # how hard what they learn from others pulls at the backbone; the main head pulls with 1
     pull_ramp: Ramp = Ramp(hold=0.3, rise=0.5)  # of the pull of heads and embeddings; heads learn from the first step
-    # How much the auxiliary heads learn from the client's own labels, too; 1, and nothing if heads are not balanced.
+    # How much the auxiliary heads learn from the client's own labels, too: 1, less where they would learn too fast, and
+    # nothing if heads are not balanced.
     own_labels: NonNegative | None = None
     targets_per_step: Entries = 1
     # The snapshots that are drawn for a step ("drawn"), or for each sample those whose owners were surest of it
@@ -134,6 +147,7 @@ class MHDKnobs:
         """Return the knobs with the defaults that depend on the run."""
         ask = self.ask or ("surest" if size.new_views and size.nodes <= MOST_NODES else "drawn")
         remember = 0.0 if ask == "surest" and size.new_views else usual_memory(size.passes)
+        own_labels = usual_own_labels(self.nu_aux, size.learning_rate) if size.balanced else 0.0
         return replace(
             self,
             ask=ask,
@@ -141,7 +155,7 @@ class MHDKnobs:
             pool_size=self.pool_size or max(size.nodes, self.targets_per_step),
             pool_every=self.pool_every or size.share(POOL_SHARE),
             average_every=self.average_every or size.share(GROUP_SHARE),
-            own_labels=(1.0 if size.balanced else 0.0) if self.own_labels is None else self.own_labels,
+            own_labels=own_labels if self.own_labels is None else self.own_labels,
             remember=remember if self.remember is None else self.remember,
             fit_every=self.fit_every or size.share(FITS),
             confidence=self.confidence or ("max_probability" if size.grouped else "density"),

@@ -36,7 +36,14 @@ def cell_to_change(request: ReproduceRequest) -> Experiment:
     """Return the cell that --only names, with all keys of its algorithm, as a start for experiments of one's own."""
     cell = request.scale.with_data(only_cell(request), request.data)
     cell = cell.with_values(evaluate={"every": max(1, cell.training.steps // 6)})  # cells are evaluated at the end only
-    size = RunSize(cell.training.steps, cell.clients, request.scale.classes, balanced=cell.training.balance > 0.0)
+    training = cell.training
+    size = RunSize(
+        training.steps,
+        cell.clients,
+        request.scale.classes,
+        balanced=training.balance > 0.0,
+        learning_rate=training.learning_rate,
+    )
     return cell.with_values(algorithm=with_defaults(cell.algorithm, size).model_dump())
 
 
