@@ -88,7 +88,6 @@ def variants(base: Experiment) -> dict[str, Experiment]:
         ),
         "FedAvg": base.with_values(algorithm={"name": "averaging"}),
         "defaults, own_labels = 0.1": base.with_values(algorithm={"own_labels": 0.1}),
-        "defaults, own_labels = 1": base.with_values(**own),
         **faster,
     }
 

@@ -118,8 +118,16 @@ def complete(experiment: Experiment, dataset: Dataset, trust: Trust) -> Experime
     passes = training.steps * training.public_batch_size / max(1, public_samples(experiment.data, dataset))
     views = experiment.data.public_views if experiment.algorithm.options().get("exchange") == "predictions" else None
     new_views = experiment.data.augment != "none" and views != 1
-    balanced, rate = training.balance > 0.0, training.learning_rate
-    size = RunSize(training.steps, nodes, dataset.classes, grouped, passes, balanced, new_views, rate)
+    size = RunSize(
+        training.steps,
+        nodes,
+        dataset.classes,
+        grouped=grouped,
+        passes=passes,
+        balanced=training.balance > 0.0,
+        new_views=new_views,
+        learning_rate=training.learning_rate,
+    )
     algorithm = algorithms.with_defaults(experiment.algorithm, size, trust)
     graph = with_defaults(experiment.graph)
     return experiment.with_values(
